@@ -1,0 +1,308 @@
+"""The problem: scores of a batch of linear chains, and ways to make new problems from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from .checks import checks_enabled
+from .structure import Structure
+
+__all__ = ["PAD", "LinearChain"]
+
+PAD = -100
+"""What tag tensors hold beyond a sentence's length (torch's `ignore_index`)."""
+
+
+@dataclass(frozen=True, eq=False, repr=False, init=False)
+class LinearChain:
+    """Scores of B sentences over T tags; a tag sequence y of length L scores
+
+        <w, y> = sum_i unary[i, y_i] + sum_e transitions[e, y_e, y_{e+1}].
+
+    -inf removes a tag from a position or an arc from the problem, as if it had been deleted.
+
+    Scores are kept in float32 at least (float64 stays); `dtype` remembers the caller's, in which
+    marginals come back. Shapes are checked here; values (NaN, no path left) when it is solved.
+
+    Args:
+        unary: [B, n, T], score of each tag at each position (start and end scores included).
+        transitions: [T, T], shared by all adjacent pairs, or [B, n-1, T, T], one matrix per
+            adjacent pair; axes from -> to. None: all zero.
+        lengths: [B] integers in 0..n; None: all n. What lies beyond a length is never read.
+    """
+
+    unary: Tensor
+    transitions: Tensor | None
+    lengths: Tensor
+    dtype: torch.dtype
+
+    def __init__(
+        self,
+        unary: Tensor,
+        transitions: Tensor | None = None,
+        lengths: Tensor | Sequence[int] | None = None,
+    ) -> None:
+        unary, transitions, dtype = _scores(unary, transitions)
+        _check_shapes(unary, transitions)
+        self._set(unary, transitions, _lengths(lengths, unary), dtype)
+
+    # Shapes and masks
+
+    @property
+    def batch_size(self) -> int:
+        return self.unary.shape[0]
+
+    @property
+    def max_length(self) -> int:
+        return self.unary.shape[1]
+
+    @property
+    def num_tags(self) -> int:
+        return self.unary.shape[2]
+
+    @property
+    def device(self) -> torch.device:
+        return self.unary.device
+
+    @property
+    def shared(self) -> bool:
+        """Whether one matrix serves all adjacent pairs."""
+        return self.transitions is None or self.transitions.dim() == 2
+
+    @property
+    def mask(self) -> Tensor:
+        """bool [B, n]: positions within the lengths."""
+        return torch.arange(self.max_length, device=self.device) < self.lengths.unsqueeze(1)
+
+    def __len__(self) -> int:
+        return self.batch_size
+
+    def __repr__(self) -> str:
+        kind = "no" if self.transitions is None else "shared" if self.shared else "per-pair"
+        return (
+            f"LinearChain(batch_size={self.batch_size}, max_length={self.max_length}, "
+            f"num_tags={self.num_tags}, transitions={kind}, dtype={self.dtype})"
+        )
+
+    # New problems from this one
+
+    def to(self, *args: Any, **kwargs: Any) -> LinearChain:
+        """`Tensor.to` on the scores; a dtype becomes the caller's, lengths follow to the device."""
+        dtype = self.dtype
+        for argument in (*args, *kwargs.values()):
+            if isinstance(argument, torch.dtype):
+                dtype = argument
+            elif isinstance(argument, Tensor):
+                dtype = argument.dtype
+        if not dtype.is_floating_point:
+            raise TypeError(f"a chain holds floating point scores, not {dtype}")
+        working = torch.promote_types(dtype, torch.float32)
+        moved = self._map(lambda scores: scores.to(*args, **kwargs).to(working), dtype)
+        return self._new(moved.unary, moved.transitions, self.lengths.to(moved.unary.device), dtype)
+
+    def double(self) -> LinearChain:
+        return self._map(torch.Tensor.double, torch.float64)
+
+    def detach(self) -> LinearChain:
+        return self._map(torch.Tensor.detach, self.dtype)
+
+    def __truediv__(self, tau: float | Tensor) -> LinearChain:
+        """The problem at temperature `tau` > 0: every score divided by it."""
+        if not isinstance(tau, Tensor) and not 0 < tau < math.inf:
+            raise ValueError(f"temperature must be positive and finite, got {tau!r}")
+        return self._map(lambda scores: scores / tau, self.dtype)
+
+    def __getitem__(self, index: int | slice | list[int] | Tensor) -> LinearChain:
+        """The sentences `index` of the batch; an int gives a batch of one. Padding is kept."""
+        if isinstance(index, int):
+            if not -self.batch_size <= index < self.batch_size:
+                raise IndexError(f"sentence {index} of a batch of {self.batch_size}")
+            index %= self.batch_size
+            index = slice(index, index + 1)
+        transitions = self.transitions
+        if transitions is not None and not self.shared:
+            transitions = transitions[index]
+        return self._new(self.unary[index], transitions, self.lengths[index], self.dtype)
+
+    def restrict(self, allowed: Tensor) -> LinearChain:
+        """Remove the tags that `allowed` (bool [B, n, T]) forbids at a position: partial labels."""
+        if allowed.dtype != torch.bool:
+            raise TypeError(f"allowed must be bool, got {allowed.dtype}")
+        if allowed.shape != self.unary.shape:
+            raise ValueError(
+                f"allowed must be [B, n, T] = {list(self.unary.shape)}, got {list(allowed.shape)}"
+            )
+        allowed = allowed.to(self.device)
+        unary = torch.where(allowed, self.unary, -math.inf)
+        return self._new(unary, self.transitions, self.lengths, self.dtype)
+
+    def constrain(self, structure: Structure) -> LinearChain:
+        """Remove what `structure` forbids: tags at the start and the end, and transitions."""
+        if structure.num_tags != self.num_tags:
+            raise ValueError(
+                f"the structure has {structure.num_tags} tags, the chain has {self.num_tags}"
+            )
+        structure = structure.to(self.device)
+        position = torch.arange(self.max_length, device=self.device)
+        first = (position == 0).view(1, -1, 1)
+        last = (position == self.lengths.unsqueeze(1) - 1).unsqueeze(-1)
+        allowed = (structure.start | ~first) & (structure.end | ~last)
+        transitions = self.transitions
+        if transitions is None:
+            transitions = self.unary.new_zeros(self.num_tags, self.num_tags)
+        transitions = torch.where(structure.follow, transitions, -math.inf)
+        unary = torch.where(allowed, self.unary, -math.inf)
+        return self._new(unary, transitions, self.lengths, self.dtype)
+
+    # Scores of sequences
+
+    def score(self, tags: Tensor) -> Tensor:
+        """<w, y> of given sequences, differentiable.
+
+        Args:
+            tags: [..., B, n] integers; beyond the lengths anything, -100 for instance.
+        Returns:
+            [..., B]; -inf where a sequence uses a removed tag or arc.
+        """
+        index = self.tag_index(tags)
+        unary, transitions = self.path_scores(index)
+        inside = self.mask
+        total = torch.where(inside, unary, 0.0).sum(-1)
+        return total + torch.where(inside[:, 1:], transitions, 0.0).sum(-1)
+
+    def path_scores(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Unary [..., B, n] and transition [..., B, n-1] scores along `index` [..., B, n]."""
+        lead = index.shape[:-2]
+        scores = self.unary.expand(*lead, *self.unary.shape)
+        unary = scores.gather(-1, index.unsqueeze(-1)).squeeze(-1)
+        before, after = index[..., :-1], index[..., 1:]
+        if self.transitions is None:
+            return unary, unary.new_zeros(before.shape)
+        if self.shared:
+            return unary, self.transitions[before, after]
+        sentence = torch.arange(self.batch_size, device=self.device).unsqueeze(1)
+        edge = torch.arange(before.shape[-1], device=self.device)
+        return unary, self.transitions[sentence, edge, before, after]
+
+    def tag_index(self, tags: Tensor) -> Tensor:
+        """`tags` [..., B, n] as valid indices: 0 beyond the lengths; bad tags are an error."""
+        expected = self.unary.shape[:2]
+        if tags.shape[-2:] != expected:
+            raise ValueError(f"tags must be [..., B, n] = {list(expected)}, got {list(tags.shape)}")
+        if tags.dtype == torch.bool or tags.is_floating_point() or tags.is_complex():
+            raise TypeError(f"tags must be integers, got {tags.dtype}")
+        tags = tags.to(self.device, torch.int64)
+        index = torch.where(self.mask, tags, 0)
+        if checks_enabled(self.unary):
+            bad = (index < 0) | (index >= self.num_tags)
+            if bool(bad.any()):
+                *_, sentence, position = bad.nonzero()[0].tolist()
+                tag = int(index[tuple(bad.nonzero()[0])])
+                raise ValueError(
+                    f"sentence {sentence}, position {position}: tag {tag} "
+                    f"is not in 0..{self.num_tags - 1}"
+                )
+        return index
+
+    def pad(self, tags: Tensor) -> Tensor:
+        """`tags` [..., B, n] with -100 beyond the lengths."""
+        return torch.where(self.mask, tags, PAD)
+
+    # How copies are made: without checking again, and without losing the caller's dtype
+
+    def _map(self, function: Any, dtype: torch.dtype) -> LinearChain:
+        transitions = None if self.transitions is None else function(self.transitions)
+        return self._new(function(self.unary), transitions, self.lengths, dtype)
+
+    @staticmethod
+    def _new(unary: Any, transitions: Any, lengths: Any, dtype: torch.dtype) -> LinearChain:
+        chain = object.__new__(LinearChain)
+        chain._set(unary, transitions, lengths, dtype)
+        return chain
+
+    def _set(self, unary: Any, transitions: Any, lengths: Any, dtype: torch.dtype) -> None:
+        for name, value in (
+            ("unary", unary),
+            ("transitions", transitions),
+            ("lengths", lengths),
+            ("dtype", dtype),
+        ):
+            object.__setattr__(self, name, value)  # the dataclass is frozen
+
+
+def _scores(unary: Tensor, transitions: Tensor | None) -> tuple[Tensor, Tensor | None, torch.dtype]:
+    """Scores in one dtype of at least float32, and the dtype the caller works in."""
+    for name, scores in (("unary", unary), ("transitions", transitions)):
+        if scores is None:
+            continue
+        if not isinstance(scores, Tensor):
+            raise TypeError(f"{name} must be a tensor, got {type(scores).__name__}")
+        if not scores.is_floating_point():
+            raise TypeError(f"{name} must be floating point, got {scores.dtype}")
+    dtype = unary.dtype
+    if transitions is not None:
+        dtype = torch.promote_types(dtype, transitions.dtype)
+        if transitions.device != unary.device:
+            raise ValueError(f"unary is on {unary.device}, transitions on {transitions.device}")
+    working = torch.promote_types(dtype, torch.float32)
+    return unary.to(working), None if transitions is None else transitions.to(working), dtype
+
+
+def _check_shapes(unary: Tensor, transitions: Tensor | None) -> None:
+    if unary.dim() != 3:
+        raise ValueError(f"unary must be [B, n, T], got {list(unary.shape)}")
+    batch, n, tags = unary.shape
+    if tags == 0:
+        raise ValueError("unary must have at least one tag, got T = 0")
+    pairs = [batch, max(n - 1, 0), tags, tags]
+    if transitions is not None and list(transitions.shape) not in ([tags, tags], pairs):
+        raise ValueError(
+            f"transitions must be [T, T] = {[tags, tags]} or [B, n-1, T, T] = {pairs}, "
+            f"got {list(transitions.shape)}"
+        )
+
+
+def _lengths(lengths: Tensor | Sequence[int] | None, unary: Tensor) -> Tensor:
+    batch, n, _ = unary.shape
+    if lengths is None:
+        return torch.full((batch,), n, dtype=torch.int64, device=unary.device)
+    lengths = torch.as_tensor(lengths)
+    if lengths.dtype == torch.bool or lengths.is_floating_point() or lengths.is_complex():
+        raise TypeError(f"lengths must be integers, got {lengths.dtype}")
+    if list(lengths.shape) != [batch]:
+        raise ValueError(f"lengths must be [B] = {[batch]}, got {list(lengths.shape)}")
+    lengths = lengths.to(unary.device, torch.int64)
+    if checks_enabled(unary):
+        bad = (lengths < 0) | (lengths > n)
+        if bool(bad.any()):
+            sentence = int(bad.nonzero()[0])
+            raise ValueError(
+                f"lengths[{sentence}] = {int(lengths[sentence])} is not in 0..n = 0..{n}"
+            )
+    return lengths
+
+
+def _flatten(chain: LinearChain) -> tuple[list[Any], torch.dtype]:
+    return [chain.unary, chain.transitions, chain.lengths], chain.dtype
+
+
+def _unflatten(leaves: Iterable[Any], dtype: torch.dtype) -> LinearChain:
+    unary, transitions, lengths = leaves
+    return LinearChain._new(unary, transitions, lengths, dtype)
+
+
+pytree.register_pytree_node(
+    LinearChain,
+    _flatten,
+    _unflatten,
+    serialized_type_name="bcrf.LinearChain",
+    to_dumpable_context=lambda dtype: str(dtype).removeprefix("torch."),
+    from_dumpable_context=lambda name: getattr(torch, name),
+)

@@ -1,0 +1,57 @@
+"""When the library looks at values.
+
+Reading a value makes a GPU wait and breaks a compiled graph. So NaN, sentences without a path and
+illegal tags are looked for in eager mode on the CPU only, unless `set_checks` says otherwise.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+import torch
+from torch import Tensor
+
+__all__ = ["checks_enabled", "set_checks", "values_visible"]
+
+_setting: bool | None = None
+
+
+class set_checks:
+    """Turn the checks that read values on (True), off (False) or back to automatic (None).
+
+    Takes effect at once; as a context manager it restores the former setting on exit.
+    Automatic means: on in eager mode on the CPU, off on other devices and while compiling.
+    """
+
+    def __init__(self, enabled: bool | None) -> None:
+        global _setting
+        if enabled is not None and not isinstance(enabled, bool):
+            raise TypeError(f"set_checks takes True, False or None, got {enabled!r}")
+        self._before = _setting
+        _setting = enabled
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        global _setting
+        _setting = self._before
+
+
+def values_visible(x: Tensor) -> bool:
+    """Whether a branch on the values of `x` is free: eager mode, on the CPU, a real tensor."""
+    return (
+        not torch.compiler.is_compiling()
+        and x.device.type == "cpu"
+        and type(x) in (Tensor, torch.nn.Parameter)
+    )
+
+
+def checks_enabled(x: Tensor) -> bool:
+    """Whether the checks that read values should run on `x`."""
+    return values_visible(x) if _setting is None else _setting

@@ -1,0 +1,99 @@
+"""From a chain to tags: minimum Bayes risk, and certified maximum a posteriori."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .arcs import Arcs, fold
+from .chain import LinearChain
+from .checks import values_visible
+from .inference import Bregman, Solver, viterbi
+from .logspace import wide_dtype
+
+__all__ = ["CertifiedTags", "certified_decode", "decode"]
+
+# The [B, m, T, T] maxima of shared transitions are taken in pieces of so many numbers.
+_CHUNK = 1 << 22
+
+
+def decode(solver: Solver, chain: LinearChain, temperature: float = 1.0) -> Tensor:
+    """The most probable tag of each position (minimum Bayes risk), [B, n], -100 beyond the length.
+
+    With `Bregman` at a low temperature (the paper: 0.1) this approximates the best sequence. Tags
+    are chosen one by one: the sequence may use removed transitions.
+    """
+    with torch.no_grad():
+        return solver(chain.detach() / temperature).best_tags()
+
+
+class CertifiedTags(NamedTuple):
+    """Best tag sequences [B, n], their scores [B], and where a certificate spared Viterbi [B]."""
+
+    tags: Tensor
+    score: Tensor
+    certified: Tensor
+
+
+def certified_decode(
+    chain: LinearChain, iterations: int = 10, temperature: float = 0.1, backend: str = "auto"
+) -> CertifiedTags:
+    """A best tag sequence of each sentence, by parallel projections wherever these can prove it.
+
+    If arcs that attain the maximum of q on every edge join up to a path, that path is a Viterbi
+    solution (docs/derivation.md). Viterbi runs on the other sentences only; where values cannot be
+    looked at (compiled code, other devices) it runs on all, and the results are selected.
+
+    Returns:
+        tags [B, n] (-100 beyond the length), always a best sequence, hence always well-formed;
+        score [B], differentiable; certified [B] bool.
+    """
+    problem = chain.detach()
+    solver = Bregman(iterations, backend=backend)
+    with torch.no_grad():
+        arcs = fold(problem)
+        lam = solver.dual(arcs / temperature) * temperature
+        tags, certified = _joined_maxima(arcs, lam)
+        if not values_visible(tags):
+            best = viterbi(problem, backend)[1]
+            tags = torch.where(certified.unsqueeze(1), tags, best)
+        elif not bool(certified.all()):
+            tags[~certified] = viterbi(problem[~certified], backend)[1]
+    return CertifiedTags(chain.pad(tags), chain.score(tags), certified)
+
+
+def _joined_maxima(arcs: Arcs, lam: Tensor) -> tuple[Tensor, Tensor]:
+    """Tags [B, n] at which the best arc of each edge leaves, and whether (bool [B]) they join up:
+    every arc between them attains the maximum of its edge.
+
+    In float64 where the device has it: the proof should not hang on rounding.
+    """
+    arcs = arcs.to(wide_dtype(lam.device))
+    left, right = arcs.reduced(lam.to(arcs.left.dtype))
+    from_tag = left + _row_maxima(arcs, right)
+    peak, source = from_tag.max(-1)
+    target = (arcs.pair.rows(source) + right).argmax(-1)
+    # The last position is where the last edge's best arc arrives; it has no edge of its own.
+    tags = torch.cat([source, arcs.alone[:, :1].argmax(-1)], 1)
+    arrived = torch.cat([arcs.alone[:, :1].argmax(-1), target], 1)
+    tags = torch.where(arcs.last, arrived, tags)
+    before, after = tags[:, :-1], tags[:, 1:].unsqueeze(-1)
+    rest = (arcs.pair.rows(before) + right).gather(-1, after)
+    score = (left.gather(-1, before.unsqueeze(-1)) + rest).squeeze(-1)
+    return tags, ((score == peak) | ~arcs.edge).all(1)
+
+
+def _row_maxima(arcs: Arcs, right: Tensor) -> Tensor:
+    """max_t(pair[e, s, t] + right[e, t]), [B, m, T], a few sentences at a time where possible."""
+    batch, edges, num_tags = right.shape
+    scores = arcs.pair.scores
+    size = max(1, _CHUNK // max(1, edges * num_tags**2)) if values_visible(right) else batch
+    maxima = [
+        (
+            (scores if arcs.pair.shared else scores[b : b + size]) + right[b : b + size, :, None]
+        ).amax(-1)
+        for b in range(0, batch, size)
+    ]
+    return torch.cat(maxima) if maxima else right

@@ -1,0 +1,187 @@
+"""The Bregman CRF: B(w) = max over q in conv(Y) of <q, w> + H(q), by iterative projections."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from .. import kernels
+from ..arcs import Arcs, fold
+from ..chain import LinearChain
+from ..flow import edge_log_sums, incoming_outgoing, residual
+from ..logspace import clamp_rounding, logsumexp, softmax
+from .implicit import dual_edges, implicit_dual
+from .solution import Solution
+
+__all__ = ["Bregman", "BregmanSolution"]
+
+
+@dataclass(frozen=True)
+class Bregman:
+    """Iterative Bregman projections, parallel over positions.
+
+    One iteration projects all interior positions of one parity, so `iterations` = 10 is five full
+    sweeps. Solving is block coordinate descent on the dual D(lam) >= B(w) (docs/derivation.md); the
+    value is D at the last lam, an upper bound of B that decreases with every iteration.
+
+    Args:
+        iterations: number of projections; the maximum, if there is a tolerance.
+        tolerance: stop a sentence once the flow residual max |in - out| is at most this.
+            None: run all iterations, without ever waiting for the device.
+        relaxation: omega in (0, 2) of lam <- lam + omega (new - lam). 1.0: plain projections;
+            "ramp": 1, 1.05, ... up to 1.3, the last step at 1. With a tolerance every run ends
+            with a step at 1.
+        gauge: where the unary scores start out: "half" in the arcs on both sides of a position,
+            "right" in the incoming ones. Matters before convergence only.
+        first: position (0-based, 1 or 2) that the first iteration starts with.
+        marginals: tag marginals of an interior position, from its incoming and outgoing mass: their
+            normalised geometric "mean" (what one more projection would give) or "outgoing".
+        backend: "auto", or the name of a kernel.
+    """
+
+    iterations: int = 10
+    tolerance: float | None = None
+    relaxation: float | Literal["ramp"] = "ramp"
+    gauge: Literal["half", "right"] = "half"
+    first: Literal[1, 2] = 1
+    marginals: Literal["mean", "outgoing"] = "mean"
+    backend: str = "auto"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.iterations, bool) or not isinstance(self.iterations, int):
+            raise TypeError(f"iterations must be an int, got {self.iterations!r}")
+        if self.iterations < 0:
+            raise ValueError(f"iterations must be >= 0, got {self.iterations}")
+        if self.tolerance is not None and not self.tolerance >= 0:
+            raise ValueError(f"tolerance must be >= 0 or None, got {self.tolerance}")
+        relaxation = self.relaxation
+        if relaxation != "ramp" and (isinstance(relaxation, str) or not 0 < relaxation < 2):
+            raise ValueError(f"relaxation must be 'ramp' or in (0, 2), got {relaxation!r}")
+        for name, known in _CHOICES.items():
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} must be one of {known}, got {getattr(self, name)!r}")
+        kernels.get(self.backend)
+
+    @classmethod
+    def paper(cls, iterations: int = 10) -> Bregman:
+        """The paper's algorithm: no relaxation, unary scores in the incoming arcs, its order of
+        projections (1-based odd positions first), tag marginals from the outgoing mass."""
+        return cls(iterations, None, 1.0, gauge="right", first=2, marginals="outgoing")
+
+    @property
+    def omegas(self) -> Sequence[float]:
+        """Relaxation of each iteration."""
+        if self.relaxation != "ramp":
+            return (float(self.relaxation),) * self.iterations
+        ramp = [min(1 + 0.05 * k, 1.3) for k in range(self.iterations)]
+        return (*ramp[:-1], 1.0) if ramp else ()
+
+    def __call__(self, chain: LinearChain) -> BregmanSolution:
+        arcs = fold(chain)
+        return BregmanSolution(chain, arcs, self.dual(arcs), self)
+
+    def dual(self, arcs: Arcs, start: Tensor | None = None) -> Tensor:
+        """The projections alone: lam [B, n, T], from `start` or else from the gauge's own."""
+        arcs = arcs.detach()
+        lam = self._start(arcs) if start is None else start
+        kernel = kernels.get(self.backend)
+        with torch.no_grad():
+            return kernel.project(arcs, lam, self.omegas, self.first, self.tolerance)
+
+    def _start(self, arcs: Arcs) -> Tensor:
+        lam = torch.zeros_like(arcs.alone)
+        if self.gauge == "right":
+            # An interior position holds half of its unary score in `left`; this moves it over.
+            lam[:, :-1] = arcs.left
+            lam = torch.where(arcs.free, lam, 0.0)
+        return lam
+
+
+_CHOICES: dict[str, tuple[object, ...]] = {
+    "gauge": ("half", "right"),
+    "first": (1, 2),
+    "marginals": ("mean", "outgoing"),
+}
+
+
+class BregmanSolution(Solution):
+    """B(w) and q at the dual point `lam` [B, n, T] that the projections reached.
+
+    The gradient of `value` is q at lam (`edge_marginals`), exactly, at every lam; second
+    derivatives, and those of the marginals, are exact at convergence (see `implicit`).
+    """
+
+    def __init__(self, chain: LinearChain, arcs: Arcs, lam: Tensor, solver: Bregman) -> None:
+        super().__init__(chain)
+        self.arcs = arcs
+        self.lam = lam
+        self.solver = solver
+
+    @cached_property
+    def value(self) -> Tensor:
+        return dual_edges(self.arcs, self.lam).sum(1) + _alone(self.arcs)
+
+    @cached_property
+    def residual(self) -> Tensor:
+        return residual(self.arcs.detach(), self.lam)
+
+    @cached_property
+    def _following(self) -> Tensor:
+        """lam as a function of the scores."""
+        return implicit_dual(self.arcs, self.lam)
+
+    def tag_logits(self) -> Tensor:
+        """Logits [B, n, T] of the tag marginals."""
+        lam = self._following
+        incoming, outgoing = incoming_outgoing(self.arcs, lam)
+        if self.solver.marginals == "mean":
+            return (incoming + outgoing) / 2
+        return outgoing - lam
+
+    def tag_probabilities(self) -> Tensor:
+        return softmax(self.tag_logits())
+
+    def edge_probabilities(self) -> Tensor:
+        scores = self.arcs.scores(self._following)
+        q = softmax(scores.flatten(2)).view_as(scores)
+        return torch.where(self.arcs.edge[..., None, None], q, 0.0)
+
+    def best_tags(self) -> Tensor:
+        return self.chain.pad(self.tag_logits().argmax(-1))
+
+    def surprisal(self, tags: Tensor) -> Tensor:
+        """Fenchel-Young loss D(lam) - <w, y> = sum_e -log q[e, y_e, y_{e+1}].
+
+        lam telescopes along y, so this is the same number, without the cancellation.
+        """
+        index = self.chain.tag_index(tags)
+        gold = self.arcs.along(index, self.lam)
+        edges = clamp_rounding(dual_edges(self.arcs, self.lam) - gold)
+        alone = self.arcs.alone[:, :1].gather(-1, index[:, :1].unsqueeze(-1)).flatten(1).sum(1)
+        return edges.sum(1) + _alone(self.arcs) - alone
+
+    def partial_surprisal(self, allowed: Tensor) -> Tensor:
+        """Partial Fenchel-Young loss D(lam) - D~(lam~), D~ being restricted to the allowed tags.
+
+        The restricted problem starts from lam, which splits the loss in two parts that are >= 0 at
+        every iteration: the mass of the allowed arcs under q, and the descent from lam to lam~.
+        """
+        restricted = fold(self.chain.restrict(allowed))
+        start = torch.where(restricted.free, self.lam, 0.0)
+        lam = self.solver.dual(restricted, start)
+        # Taken away from one part and added to the other: a constant for autograd.
+        between = edge_log_sums(restricted.detach(), start)
+        mass = clamp_rounding(dual_edges(self.arcs, self.lam) - between).sum(1)
+        descent = clamp_rounding((between - dual_edges(restricted, lam)).sum(1))
+        return mass + descent + clamp_rounding(_alone(self.arcs) - _alone(restricted))
+
+
+def _alone(arcs: Arcs) -> Tensor:
+    """[B]: value of the sentences of length 1; 0 for the others."""
+    value = logsumexp(arcs.alone[:, :1]).sum(1)
+    return torch.where(arcs.lengths == 1, value, 0.0)

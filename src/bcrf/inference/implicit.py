@@ -1,0 +1,141 @@
+"""How the dual lam depends on the scores: once for all, so that every derivative is right.
+
+First order: at a minimum of D the derivative by lam is zero (Danskin), so lam counts as constant.
+Second order: d lam / d w by the implicit function theorem, from grad_lam D(lam, w) = 0:
+
+    H dlam = - d(grad_lam D)/dw dw,        H the Hessian of D in lam.
+
+Both are exact at convergence; the memory does not depend on the number of iterations.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ..arcs import Arcs
+from ..flow import edge_log_sums, incoming_outgoing
+from ..logspace import softmax
+
+__all__ = ["dual_edges", "implicit_dual"]
+
+_MAX_STEPS = 1000
+
+
+def dual_edges(arcs: Arcs, lam: Tensor) -> Tensor:
+    """The terms [B, m] of D(lam), as functions of the scores.
+
+    Their gradient is q at lam, exactly, at every lam: lam is held fixed. The gradient of that
+    gradient lets lam follow the scores.
+    """
+    if torch.compiler.is_compiling():  # no second order there; autograd may see all of it
+        return edge_log_sums(arcs, lam)
+    scores = (arcs.left, arcs.pair.scores, arcs.right)
+    edges: Tensor = _DualEdges.apply(arcs.detach(), lam, *scores)  # type: ignore[no-untyped-call]
+    return edges
+
+
+def implicit_dual(arcs: Arcs, lam: Tensor) -> Tensor:
+    """`lam`, with the derivative that the minimiser of D has."""
+    scores = (arcs.left, arcs.pair.scores, arcs.right)
+    dual: Tensor = _ImplicitDual.apply(arcs.detach(), lam, *scores)  # type: ignore[no-untyped-call]
+    return dual
+
+
+class _DualEdges(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, arcs: Arcs, lam: Tensor, left: Tensor, scores: Tensor, right: Tensor
+    ) -> Tensor:
+        ctx.arcs = arcs
+        ctx.save_for_backward(lam, left, scores, right)
+        return edge_log_sums(arcs, lam)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        lam, *inputs = ctx.saved_tensors
+        second_order = torch.is_grad_enabled()
+        if second_order:
+            lam = implicit_dual(ctx.arcs.with_scores(*inputs), lam)
+        with torch.enable_grad():
+            # Fresh views: differentiating by them leaves out the way through lam.
+            views = [x.view_as(x) if second_order else x.detach().requires_grad_() for x in inputs]
+            edges = edge_log_sums(ctx.arcs.with_scores(*views), lam)
+        wanted = [x for x, needed in zip(views, ctx.needs_input_grad[2:], strict=True) if needed]
+        found = iter(torch.autograd.grad(edges, wanted, grads, create_graph=second_order))
+        return None, None, *(next(found) if n else None for n in ctx.needs_input_grad[2:])
+
+
+class _ImplicitDual(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, arcs: Arcs, lam: Tensor, left: Tensor, scores: Tensor, right: Tensor
+    ) -> Tensor:
+        ctx.arcs = arcs
+        ctx.save_for_backward(lam, left, scores, right)
+        return lam.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        lam, *inputs = ctx.saved_tensors
+        with torch.enable_grad():
+            lam = lam.detach().requires_grad_()
+            inputs = [x.detach().requires_grad_() for x in inputs]
+            edges = edge_log_sums(ctx.arcs.with_scores(*inputs), lam)
+            (flow,) = torch.autograd.grad(edges.sum(), lam, create_graph=True)
+        free = ctx.arcs.free
+
+        def by_flow(v: Tensor, wanted: list[Tensor]) -> tuple[Tensor, ...]:
+            return torch.autograd.grad(flow, wanted, v, retain_graph=True)
+
+        # Mass through each tag: the scale of H's diagonal, hence the preconditioner.
+        incoming, outgoing = incoming_outgoing(ctx.arcs, lam.detach())
+        mass = torch.where(free, softmax(incoming + lam) + softmax(outgoing - lam), 0.0)
+
+        def hessian(v: Tensor) -> Tensor:
+            # H ignores one constant per position; mass mass^T fixes it.
+            curvature: Tensor = by_flow(v, [lam])[0] * free
+            return curvature + mass * (mass * v).sum(-1, keepdim=True)
+
+        inverse_mass = torch.where(free, 1 / torch.where(mass > 0, mass, 1.0), 0.0)
+        v = _conjugate_gradient(hessian, grad * free, inverse_mass)
+        found = by_flow(-v, inputs)
+        needed = ctx.needs_input_grad[2:]
+        return None, None, *(g if n else None for g, n in zip(found, needed, strict=True))
+
+
+def _conjugate_gradient(
+    operator: Callable[[Tensor], Tensor], target: Tensor, preconditioner: Tensor
+) -> Tensor:
+    """Solve operator(x) = target for each sentence on its own; all are [B, n, T]."""
+
+    def dot(a: Tensor, b: Tensor) -> Tensor:
+        return (a * b).sum((1, 2), keepdim=True)
+
+    x, r = torch.zeros_like(target), target
+    p = z = preconditioner * r
+    rz = dot(r, z)
+    enough = rz * (10 * torch.finfo(target.dtype).eps) ** 2
+    for _ in range(_MAX_STEPS):
+        running = rz > enough
+        if not bool(running.any()):
+            return x
+        hp = operator(p)
+        step = torch.where(running, rz / torch.where(running, dot(p, hp), 1.0), 0.0)
+        x, r = x + step * p, r - step * hp
+        z = preconditioner * r
+        before, rz = rz, dot(r, z)
+        p = z + torch.where(running, rz / torch.where(running, before, 1.0), 0.0) * p
+    warnings.warn(
+        f"the second derivative of a Bregman solution is inexact: conjugate gradients did not "
+        f"converge in {_MAX_STEPS} steps",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return x

@@ -1,0 +1,103 @@
+"""The CRF as a Markov chain from left to right: samples, entropy, divergence."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ..chain import LinearChain
+from ..checks import checks_enabled
+from ..logspace import clamp_rounding, softmax
+from .crf import CRFSolution, ForwardBackward
+
+__all__ = ["entropy", "kl", "sample"]
+
+
+@torch.no_grad()
+def sample(
+    chain: LinearChain, num_samples: int, generator: torch.Generator | None = None
+) -> Tensor:
+    """Independent tag sequences from the CRF p(y) = exp(<w, y> - A(w)).
+
+    Returns:
+        [S, B, n], -100 beyond the length.
+    """
+    if isinstance(num_samples, bool) or not isinstance(num_samples, int):
+        raise TypeError(f"num_samples must be an int, got {num_samples!r}")
+    if num_samples < 0:
+        raise ValueError(f"num_samples must be >= 0, got {num_samples}")
+    solution = ForwardBackward()(chain.detach())
+    arcs, beta = solution.arcs, solution.beta
+    batch, n, num_tags = beta.shape
+    tags = torch.zeros(num_samples, batch, n, dtype=torch.int64, device=beta.device)
+    for i in range(n if num_samples and batch else 0):
+        if i == 0:
+            logits = beta[:, 0].expand(num_samples, batch, num_tags)
+        else:
+            e = i - 1
+            pair = arcs.pair.scores if arcs.pair.shared else arcs.pair.scores[:, e]
+            pair = pair.expand(batch, -1, -1)
+            before = tags[..., e].unsqueeze(-1).expand(-1, -1, num_tags).unsqueeze(2)
+            rows = pair.expand(num_samples, -1, -1, -1).gather(2, before).squeeze(2)
+            logits = rows + (arcs.right[:, e] + beta[:, i])
+        logits = torch.where(arcs.inside[:, i].unsqueeze(-1), logits, 0.0)
+        probabilities = softmax(logits).flatten(0, 1)
+        draw = torch.multinomial(probabilities, 1, generator=generator)
+        tags[..., i] = draw.view(num_samples, batch)
+    return chain.pad(tags)
+
+
+def entropy(chain: LinearChain) -> Tensor:
+    """[B]: entropy of the CRF in nats, differentiable, never negative."""
+    solution = ForwardBackward()(chain)
+    first, following = (_row_entropy(log_p) for log_p in solution.log_conditionals())
+    return _expectation(solution, first, following)
+
+
+def kl(chain: LinearChain, other: LinearChain) -> Tensor:
+    """[B]: KL(p || q) of two CRFs over the same sentences, differentiable, never negative.
+
+    +inf where `other` has removed a path that `chain` can take.
+    """
+    if chain.unary.shape != other.unary.shape:
+        raise ValueError(
+            f"both chains must have one shape [B, n, T], got {list(chain.unary.shape)} and "
+            f"{list(other.unary.shape)}"
+        )
+    if checks_enabled(chain.unary) and not torch.equal(chain.lengths, other.lengths):
+        sentence = int((chain.lengths != other.lengths).nonzero()[0])
+        raise ValueError(
+            f"sentence {sentence} has length {int(chain.lengths[sentence])} in one chain and "
+            f"{int(other.lengths[sentence])} in the other"
+        )
+    solution = ForwardBackward()(chain)
+    p, q = solution.log_conditionals(), ForwardBackward()(other).log_conditionals()
+    return _expectation(solution, _row_kl(p[0], q[0]), _row_kl(p[1], q[1]))
+
+
+def _row_entropy(log_p: Tensor) -> Tensor:
+    """-sum_t p log p over the last axis, 0 log 0 = 0."""
+    return -(torch.exp(log_p) * torch.where(log_p > -math.inf, log_p, 0.0)).sum(-1)
+
+
+def _row_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """sum_t p (log p - log q) over the last axis, +inf where q = 0 < p."""
+    both = (log_p > -math.inf) & (log_q > -math.inf)
+    terms = torch.where(both, torch.exp(log_p) * _difference(log_p, log_q, both), 0.0)
+    lacking = ((log_p > -math.inf) & (log_q == -math.inf)).any(-1)
+    return torch.where(lacking, math.inf, clamp_rounding(terms.sum(-1)))
+
+
+def _difference(log_p: Tensor, log_q: Tensor, both: Tensor) -> Tensor:
+    return torch.where(both, log_p, 0.0) - torch.where(both, log_q, 0.0)
+
+
+def _expectation(solution: CRFSolution, first: Tensor, following: Tensor) -> Tensor:
+    """first [B, 1] + sum_e E_{s ~ p_e} following[e, s] (following [B, m, T]), within the length."""
+    p, arcs = solution.tag_probabilities(), solution.arcs
+    possible = (p[:, :-1] > 0) & arcs.edge.unsqueeze(-1)
+    # Masked before the product: 0 * inf is no number.
+    terms = p[:, :-1] * torch.where(possible, following, 0.0)
+    return torch.where(arcs.inside[:, :1], first, 0.0).sum(1) + terms.sum((1, 2))

@@ -1,0 +1,97 @@
+"""Mean field: a factorised approximation of the CRF by parallel updates (Wang et al. 2020)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from ..arcs import check_scores
+from ..chain import LinearChain
+from ..logspace import logsumexp, matmul
+from .factorized import FactorizedSolution, unary_scores
+
+__all__ = ["MeanField"]
+
+
+@dataclass(frozen=True)
+class MeanField:
+    """k parallel updates of all positions, from the softmax of the unary scores:
+
+        r_i <- softmax( unary[i] + E_{s ~ r_{i-1}} w[i-1, s, .] + E_{t ~ r_{i+1}} w[i, ., t] )
+
+    Gradients go through the updates. Tags removed from a position are absent. Removed transitions
+    cannot be represented (an expectation over -inf is meaningless): they cost `penalty` instead,
+    and the output may use them.
+
+    Args:
+        iterations: number of updates, k.
+        penalty: finite cost of a removed transition. The default 10 makes one that a neighbour is
+            sure of e^10 = 22,000 times less likely; much larger ones make parallel updates
+            oscillate between the tags that they exclude.
+    """
+
+    iterations: int = 10
+    penalty: float = 10.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.iterations, bool) or not isinstance(self.iterations, int):
+            raise TypeError(f"iterations must be an int, got {self.iterations!r}")
+        if self.iterations < 0:
+            raise ValueError(f"iterations must be >= 0, got {self.iterations}")
+        if not 0 <= self.penalty < math.inf:
+            raise ValueError(f"penalty must be finite and >= 0, got {self.penalty}")
+
+    def __call__(self, chain: LinearChain) -> FactorizedSolution:
+        unary = unary_scores(chain)
+        pair = self._pair_scores(chain)
+        log_r = unary - logsumexp(unary).unsqueeze(-1)
+        for _ in range(self.iterations):
+            logits = unary + _messages(torch.exp(log_r), pair, chain.mask)
+            log_r = logits - logsumexp(logits).unsqueeze(-1)
+        return _MeanFieldSolution(chain, log_r, unary, pair)
+
+    def _pair_scores(self, chain: LinearChain) -> Tensor:
+        if chain.transitions is None:
+            return chain.unary.new_zeros(chain.num_tags, chain.num_tags)
+        pair = chain.transitions
+        if not chain.shared:
+            pair = torch.where(chain.mask[:, 1:, None, None], pair, 0.0)
+        check_scores("transitions", pair)
+        return torch.where(pair == -math.inf, -self.penalty, pair)
+
+
+def _messages(r: Tensor, pair: Tensor, mask: Tensor) -> Tensor:
+    """Expected transition scores of each tag, [B, n, T], under its neighbours' r."""
+    forward, backward = _expected(r[:, :-1], pair), _expected(r[:, 1:], pair.mT)
+    edge = mask[:, 1:].unsqueeze(-1)
+    end = torch.zeros_like(r[:, :1])
+    from_left = torch.cat([end, torch.where(edge, forward, 0.0)], 1)
+    from_right = torch.cat([torch.where(edge, backward, 0.0), end], 1)
+    return from_left + from_right
+
+
+def _expected(r: Tensor, pair: Tensor) -> Tensor:
+    """sum_s r[e, s] pair[(e,) s, t]: [B, m, T]."""
+    if pair.dim() == 2:
+        return matmul(r, pair)
+    return matmul(r.unsqueeze(-2), pair).squeeze(-2)
+
+
+class _MeanFieldSolution(FactorizedSolution):
+    def __init__(self, chain: LinearChain, log_r: Tensor, unary: Tensor, pair: Tensor) -> None:
+        super().__init__(chain, log_r)
+        self._unary = unary
+        self._pair = pair
+
+    @cached_property
+    def value(self) -> Tensor:
+        """<r, w> + H(r), the bound from below of A (with the penalties in place of -inf)."""
+        r = self.tag_probabilities()
+        present = self.log_r > -math.inf
+        gain = torch.where(present, self._unary, 0.0) - torch.where(present, self.log_r, 0.0)
+        pairs = (_expected(r[:, :-1], self._pair) * r[:, 1:]).sum(-1)
+        return (r * gain).sum((1, 2)) + torch.where(self.chain.mask[:, 1:], pairs, 0.0).sum(1)

@@ -1,0 +1,37 @@
+"""The unstructured model: a softmax per position; transitions are ignored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from ..chain import LinearChain
+from ..logspace import logsumexp
+from .factorized import FactorizedSolution, unary_scores
+
+__all__ = ["Unstructured"]
+
+
+@dataclass(frozen=True)
+class Unstructured:
+    """Every position on its own: r_i = softmax(unary[i]), value = sum_i log sum_t exp unary[i, t].
+
+    Removed tags are absent; transitions, removed ones included, play no part.
+    """
+
+    def __call__(self, chain: LinearChain) -> FactorizedSolution:
+        unary = unary_scores(chain)
+        return _UnstructuredSolution(chain, unary)
+
+
+class _UnstructuredSolution(FactorizedSolution):
+    def __init__(self, chain: LinearChain, unary: Tensor) -> None:
+        self._sums = logsumexp(unary)
+        super().__init__(chain, unary - self._sums.unsqueeze(-1))
+
+    @cached_property
+    def value(self) -> Tensor:
+        return torch.where(self.chain.mask, self._sums, 0.0).sum(1)

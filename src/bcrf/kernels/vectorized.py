@@ -1,0 +1,166 @@
+"""The hot functions in vectorised torch, for any device: the `torch` backend.
+
+`project` and the scans have no loop over positions; the other messages and `best_paths` are
+sequential by nature.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ..arcs import Arcs, Pairs
+from ..checks import values_visible
+from ..flow import residual
+from ..logspace import log_matmul, wide_dtype
+from ..scan import suffix_products
+
+__all__ = [
+    "backward_messages",
+    "best_paths",
+    "forward_messages",
+    "project",
+    "scan_backward_messages",
+    "scan_forward_messages",
+]
+
+
+def project(
+    arcs: Arcs, lam: Tensor, omegas: Sequence[float], first: int, tolerance: float | None
+) -> Tensor:
+    """See `naive.project`. All positions of one parity at once: block coordinate descent on D."""
+    lam = lam.clone()
+    if tolerance is None:
+        for k, omega in enumerate(omegas):
+            _step(arcs, lam, first if k % 2 == 0 else 3 - first, omega)
+        return lam
+    relax = one = lam.new_ones(lam.shape[0], 1, 1)
+    running = torch.ones_like(relax, dtype=torch.bool)
+    for k, planned in enumerate(omegas):
+        close = residual(arcs, lam).view(-1, 1, 1) <= tolerance
+        running = running & ~(close & (relax == 1))
+        if values_visible(lam) and not bool(running.any()):
+            break
+        finish = close if k < len(omegas) - 1 else torch.ones_like(close)
+        relax = torch.where(finish, one, planned)
+        _step(arcs, lam, first if k % 2 == 0 else 3 - first, torch.where(running, relax, 0.0))
+    return lam
+
+
+def _step(arcs: Arcs, lam: Tensor, first: int, omega: float | Tensor) -> None:
+    """Project `lam` in place at positions first, first + 2, ...: lam += omega (new - lam).
+
+    new = (beta - alpha) / 2, with alpha and beta the log mass that the arcs before and after a tag
+    would have without its own lam. Constants per position change nothing; they are taken out, for
+    precision.
+    """
+    n = lam.shape[1]
+    here = slice(first, n - 1, 2)
+    before, after = slice(first - 1, n - 2, 2), slice(first + 1, n, 2)
+    if first > n - 2:
+        return
+    alpha = arcs.right[:, before] + arcs.pair[before].forward(arcs.left[:, before] - lam[:, before])
+    beta = arcs.left[:, here] + arcs.pair[here].backward(arcs.right[:, here] + lam[:, after])
+    free = arcs.free[:, here]
+    new = torch.where(free, (beta - alpha) / 2, 0.0)
+    mean = new.sum(-1, keepdim=True) / free.sum(-1, keepdim=True).clamp(min=1)
+    old = lam[:, here]
+    lam[:, here] = torch.where(free, old + omega * (new - mean - old), 0.0)
+
+
+def backward_messages(arcs: Arcs) -> tuple[Tensor, Tensor]:
+    """See `naive.backward_messages`. Each message is normalised; the scale adds up the maxima."""
+    last = _last_messages(arcs)
+    message = last[:, -1] if last.shape[1] else last.sum(1)
+    scale = message.new_zeros(message.shape[0])
+    messages = [message]
+    for e in reversed(range(last.shape[1] - 1)):
+        step = slice(e, e + 1)
+        sums = arcs.pair[step].backward((arcs.right[:, e] + message).unsqueeze(1)).squeeze(1)
+        message = torch.where(arcs.edge[:, step], arcs.left[:, e] + sums, last[:, e])
+        peak = message.detach().amax(-1)
+        peak = torch.where(arcs.edge[:, e] & (peak > -math.inf), peak, 0.0)
+        scale = scale + peak
+        message = message - peak.unsqueeze(-1)
+        messages.append(message)
+    return torch.stack(messages[::-1], 1)[:, : last.shape[1]], scale
+
+
+def _last_messages(arcs: Arcs) -> Tensor:
+    """Messages [B, n, T] at and beyond the last positions: nothing follows; -inf at dead tags."""
+    dead = arcs.inside.unsqueeze(-1) & ~arcs.live
+    return torch.where(dead, -math.inf, arcs.alone)
+
+
+def forward_messages(arcs: Arcs) -> Tensor:
+    """See `naive.forward_messages`. Each message is normalised."""
+    message = torch.where(arcs.live[:, :1], 0.0, -math.inf).sum(1).to(arcs.left.dtype)
+    messages = [message]
+    for e in range(arcs.left.shape[1]):
+        step = slice(e, e + 1)
+        sums = arcs.pair[step].forward((arcs.left[:, e] + message).unsqueeze(1)).squeeze(1)
+        message = torch.where(arcs.edge[:, step], arcs.right[:, e] + sums, 0.0)
+        peak = message.detach().amax(-1, keepdim=True)
+        message = message - torch.where(peak == -math.inf, 0.0, peak)
+        messages.append(message)
+    return torch.stack(messages, 1)[:, : arcs.live.shape[1]]
+
+
+def scan_backward_messages(arcs: Arcs) -> tuple[Tensor, Tensor]:
+    """`backward_messages` by an associative scan over T x T matrices: depth log n, work n T^3."""
+    last = _last_messages(arcs)
+    if not last.shape[1]:
+        return last, last.new_zeros(last.shape[0])
+    matrices, peak = _matrices(arcs)
+    position = (arcs.lengths - 1).clamp(min=0).view(-1, 1, 1).expand(-1, 1, last.shape[-1])
+    beta = _messages(matrices, last.gather(1, position).squeeze(1))
+    return torch.where(arcs.inside.unsqueeze(-1), beta, 0.0), peak.flatten(1).sum(1)
+
+
+def scan_forward_messages(arcs: Arcs) -> Tensor:
+    """`forward_messages` by the same scan, over the transposed matrices in reverse."""
+    if not arcs.live.shape[1]:
+        return arcs.alone
+    matrices, _ = _matrices(arcs)
+    start = torch.where(arcs.live[:, 0], 0.0, -math.inf).to(matrices.dtype)
+    return _messages(matrices.mT.flip(1), start).flip(1)
+
+
+def _matrices(arcs: Arcs) -> tuple[Tensor, Tensor]:
+    """All arcs, less the maximum of each edge; the identity, which passes messages on, beyond."""
+    identity = torch.eye(arcs.live.shape[-1], dtype=torch.bool, device=arcs.live.device)
+    edge = arcs.edge[..., None, None]
+    scores = torch.where(edge, arcs.scores(), torch.where(identity, 0.0, -math.inf))
+    peak = scores.detach().amax((-2, -1), keepdim=True)
+    peak = torch.where(edge & (peak > -math.inf), peak, 0.0)
+    return scores - peak, peak
+
+
+def _messages(matrices: Tensor, end: Tensor) -> Tensor:
+    return suffix_products(matrices, end, log_matmul, lambda m, v: Pairs(m).backward(v))
+
+
+def best_paths(arcs: Arcs) -> Tensor:
+    """See `naive.best_paths`. Sums in float64 where the device has it: ties and rounding of long
+    float32 sums decide nothing."""
+    wide = wide_dtype(arcs.left.device)
+    last = _last_messages(arcs).to(wide)
+    n = last.shape[1]
+    if n == 0:
+        return last.new_zeros(last.shape[:2], dtype=torch.int64)
+    message, choices = last[:, -1], []
+    for e in reversed(range(n - 1)):
+        scores = arcs.pair.scores if arcs.pair.shared else arcs.pair.scores[:, e]
+        ends = scores.to(wide) + (arcs.right[:, e].to(wide) + message).unsqueeze(1)
+        best, choice = ends.max(-1)
+        message = torch.where(arcs.edge[:, e : e + 1], arcs.left[:, e].to(wide) + best, last[:, e])
+        choices.append(choice)
+    tag = message.argmax(-1, keepdim=True)
+    tags = [tag]
+    for choice in reversed(choices):
+        tag = choice.gather(1, tag)
+        tags.append(tag)
+    return torch.cat(tags, 1)

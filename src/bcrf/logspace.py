@@ -1,0 +1,121 @@
+"""Sums of exponentials that stay exact with -inf, in the forward and in both backward passes.
+
+-inf means "absent": an empty sum is -inf, its gradient is zero, and no operation makes a NaN of it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from .checks import values_visible
+
+__all__ = [
+    "clamp_rounding",
+    "exponential",
+    "log_matmul",
+    "logsumexp",
+    "matmul",
+    "softmax",
+    "wide_dtype",
+]
+
+# Rows that log_matmul has to redo in the log form are taken in pieces of so many numbers.
+_CHUNK = 1 << 22
+
+
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """`a @ b` in the dtype of its inputs: autocast would round log-space sums to half precision."""
+    if torch.is_autocast_enabled(a.device.type):
+        with torch.autocast(a.device.type, enabled=False):
+            return torch.matmul(a, b)
+    return torch.matmul(a, b)
+
+
+def wide_dtype(device: torch.device) -> torch.dtype:
+    """For sums in which rounding must decide nothing: float64, where the device has it."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def _peak(x: Tensor, dim: int | tuple[int, ...]) -> Tensor:
+    """Maximum, kept as a dimension, constant for autograd; 0 where everything is -inf."""
+    peak = x.detach().amax(dim, keepdim=True)
+    return torch.where(peak == -math.inf, 0.0, peak)
+
+
+def logsumexp(x: Tensor, dim: int = -1) -> Tensor:
+    """log sum exp over `dim`; an empty sum is -inf with gradient zero.
+
+    Never below any of its terms, in every dtype: that is what keeps losses >= 0.
+    """
+    peak = _peak(x, dim)
+    mass = torch.exp(x - peak).sum(dim)
+    empty = mass == 0
+    log_mass = torch.where(empty, -math.inf, torch.log(torch.where(empty, 1.0, mass)))
+    return log_mass + peak.squeeze(dim)
+
+
+def softmax(logits: Tensor, dim: int = -1) -> Tensor:
+    """exp(logits) / sum; all zero where every logit is -inf."""
+    total = logsumexp(logits, dim).unsqueeze(dim)
+    return torch.exp(logits - torch.where(total == -math.inf, 0.0, total))
+
+
+def clamp_rounding(difference: Tensor) -> Tensor:
+    """Lift a quantity that is >= 0 but for rounding to 0, without changing its gradient."""
+    return difference - difference.detach().clamp(max=0)
+
+
+def log_matmul(
+    a: Tensor, b: Tensor, exp_b: Tensor | None = None, peak_b: Tensor | None = None
+) -> Tensor:
+    """out[..., r, t] = log sum_s exp(a[..., r, s] + b[..., s, t]).
+
+    Scaling form: two exponentials and a matrix product. Where a sum came out so small that its
+    terms may have underflowed, its row is computed again in the log form; nothing is lost at any
+    range of the scores. That needs a look at the values: where looking is not free (compiled code,
+    other devices), all is done in the log form.
+
+    Args:
+        a: [..., R, S].
+        b: [..., S, T], broadcast against `a`.
+        exp_b, peak_b: what `exponential(b)` returned, to use it for many products.
+    """
+    if not values_visible(a):
+        return logsumexp(a.unsqueeze(-1) + b.unsqueeze(-3), -2)
+    if exp_b is None or peak_b is None:
+        exp_b, peak_b = exponential(b)
+    peak_a = _peak(a, -1)
+    mass = matmul(torch.exp(a - peak_a), exp_b)
+    info = torch.finfo(mass.dtype)
+    # Lost terms are below `tiny` each: against this threshold they weigh less than eps squared.
+    low = mass < info.tiny / info.eps**2
+    if not bool(low.any()):
+        return torch.log(mass) + peak_a + peak_b
+    out = torch.log(torch.where(low, 1.0, mass)) + peak_a + peak_b
+    out = torch.where(low, -math.inf, out)
+    present = matmul((a > -math.inf).to(mass.dtype), (b > -math.inf).to(mass.dtype)) > 0
+    return _redo_rows(out, a, b, (low & present).any(-1))
+
+
+def exponential(b: Tensor) -> tuple[Tensor, Tensor]:
+    """exp(b - peak) and the peak of each matrix `[..., S, T]` (peak `[..., 1, 1]`)."""
+    peak = _peak(b, (-2, -1))
+    return torch.exp(b - peak), peak
+
+
+def _redo_rows(out: Tensor, a: Tensor, b: Tensor, rows: Tensor) -> Tensor:
+    """Replace the rows `rows` (bool [..., R]) of `out` by their log form."""
+    index = torch.nonzero(rows, as_tuple=True)
+    if not index[0].numel():
+        return out
+    matrices = b if b.dim() == 2 else b.expand(*a.shape[:-2], *b.shape[-2:])
+    size = max(1, _CHUNK // (b.shape[-2] * b.shape[-1]))
+    pieces = []
+    for start in range(0, index[0].numel(), size):
+        chunk = tuple(i[start : start + size] for i in index)
+        b_rows = matrices if b.dim() == 2 else matrices[chunk[:-1]]
+        pieces.append(logsumexp(a[chunk].unsqueeze(-1) + b_rows, -2))
+    return out.index_put(index, torch.cat(pieces))

@@ -1,0 +1,42 @@
+"""One associative scan, for any semiring: messages along a chain of matrices in log depth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+__all__ = ["suffix_products"]
+
+Product = Callable[[Tensor, Tensor], Tensor]
+
+
+def suffix_products(matrices: Tensor, end: Tensor, matmul: Product, matvec: Product) -> Tensor:
+    """The vectors M_i M_{i+1} ... M_{m-1} end for every i.
+
+    Neighbours are multiplied, the chain of half the length is solved, and its vectors, those of
+    the even positions, give the odd ones: m matrix products in all, in log2(m) rounds.
+
+    Args:
+        matrices: [B, m, T, T].
+        end: [B, T].
+        matmul: [B, h, T, T] x [B, h, T, T] -> [B, h, T, T] of the semiring.
+        matvec: [B, h, T, T] x [B, h, T] -> [B, h, T].
+    Returns:
+        [B, m + 1, T]; the last vector is `end`.
+    """
+    m = matrices.shape[1]
+    if m == 0:
+        return end.unsqueeze(1)
+    if m == 1:
+        return torch.cat([matvec(matrices, end.unsqueeze(1)), end.unsqueeze(1)], 1)
+    odd = matrices[:, 1::2]
+    h = odd.shape[1]
+    halves = matmul(matrices[:, : 2 * h : 2], odd)
+    if m % 2:
+        halves = torch.cat([halves, matrices[:, -1:]], 1)
+    coarse = suffix_products(halves, end, matmul, matvec)
+    fine = matvec(odd, coarse[:, 1 : h + 1])
+    both = torch.stack([coarse[:, :h], fine], 2).flatten(1, 2)
+    return torch.cat([both, coarse[:, h:]], 1)

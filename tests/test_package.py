@@ -1,0 +1,193 @@
+"""The package as a whole: what importing it costs, who imports whom, what it exports."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import bcrf
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "bcrf"
+
+# A module imports only from earlier layers, or from within its own package. `bcrf/__init__.py`
+# stands above them all.
+LAYERS: list[tuple[str, ...]] = [
+    ("checks",),
+    ("logspace",),
+    ("scan",),
+    ("structure",),
+    ("chain",),
+    ("arcs",),
+    ("flow",),
+    ("kernels",),
+    ("inference",),
+    ("losses", "decoding"),
+]
+HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
+
+IMPORT_SECONDS = 0.2
+
+# ---------------------------------------------------------------------------- the cost of importing
+
+IMPORT_PROBE = """
+import json, sys, time
+import torch
+before = set(sys.modules)
+start = time.perf_counter()
+import bcrf
+seconds = time.perf_counter() - start
+print(json.dumps({"seconds": seconds, "modules": sorted(set(sys.modules) - before)}))
+"""
+
+
+def import_in_fresh_process() -> tuple[float, list[str]]:
+    """Seconds and modules that `import bcrf` adds to `import torch`."""
+    command = [sys.executable, "-c", IMPORT_PROBE]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    report = json.loads(output.splitlines()[-1])
+    return report["seconds"], report["modules"]
+
+
+def test_import_needs_only_torch_and_the_standard_library():
+    _, modules = import_in_fresh_process()
+    allowed = {"bcrf", "torch", *sys.stdlib_module_names}
+    assert "bcrf" in modules
+    assert [name for name in modules if name.partition(".")[0] not in allowed] == []
+
+
+def test_import_is_quick():
+    # The minimum of three runs, and no more runs than it takes: the machine may be busy.
+    seconds = []
+    while len(seconds) < 3 and min(seconds, default=IMPORT_SECONDS + 1) > IMPORT_SECONDS:
+        seconds.append(import_in_fresh_process()[0])
+    assert min(seconds) <= IMPORT_SECONDS
+
+
+# ------------------------------------------------------------------------------------------- layers
+
+
+def imports(source: str, package: str) -> Iterator[str]:
+    """Dotted names that `source`, a module of `package`, imports from bcrf, wherever it does so.
+
+    `from a import b` counts as `a.b`, since `b` may be a module.
+    """
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            origin = node.module or ""
+            if node.level:  # one dot is the package itself, each further dot its parent
+                parents = package.split(".")
+                base = parents[: len(parents) - node.level + 1]
+                origin = ".".join([*base, origin] if origin else base)
+            names = [f"{origin}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        yield from (name for name in names if name.split(".")[0] == "bcrf")
+
+
+def violations(source: str, module: str, package: str) -> list[str]:
+    """What is wrong with the imports of `source`, the text of the dotted `module`."""
+    own = module.split(".")[1]
+    if own not in HEIGHT:
+        return [f"{module} is in no layer: add it to LAYERS"]
+    found = []
+    for name in imports(source, package):
+        top = name.split(".")[1] if "." in name else ""
+        if top == own:
+            continue
+        if top not in HEIGHT:
+            hint = "import from the module that defines it, or add it to LAYERS"
+            found.append(f"{module} imports {name}: {hint}")
+        elif HEIGHT[top] >= HEIGHT[own]:
+            found.append(f"{module} imports {name}, which is not in an earlier layer")
+    return found
+
+
+def modules() -> Iterator[tuple[str, str, Path]]:
+    """Dotted name, package and path of every module below `bcrf/__init__.py`."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = ["bcrf", *path.relative_to(SOURCE).with_suffix("").parts]
+        package = ".".join(parts[:-1])
+        module = package if parts[-1] == "__init__" else ".".join(parts)
+        if module != "bcrf":
+            yield module, package, path
+
+
+def test_modules_import_only_from_earlier_layers():
+    found = [
+        violation
+        for module, package, path in modules()
+        for violation in violations(path.read_text(encoding="utf-8"), module, package)
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("module", "package", "source", "count"),
+    [
+        ("bcrf.chain", "bcrf", "import torch\nfrom bcrf.structure import Structure", 0),
+        ("bcrf.chain", "bcrf", "from . import checks, logspace", 0),
+        ("bcrf.inference.crf", "bcrf.inference", "from .base import Solver", 0),
+        ("bcrf.inference.crf", "bcrf.inference", "from .. import chain", 0),
+        ("bcrf.inference.crf", "bcrf.inference", "from ..kernels.naive import forward", 0),
+        ("bcrf.inference", "bcrf.inference", "from .crf import CRF", 0),
+        ("bcrf.chain", "bcrf", "from bcrf.losses import loss", 1),
+        ("bcrf.chain", "bcrf", "import bcrf.losses as losses", 1),
+        ("bcrf.chain", "bcrf", "from . import losses, decoding", 2),
+        ("bcrf.chain", "bcrf", "def f():\n    from .losses import loss", 1),
+        ("bcrf.chain", "bcrf", "if TYPE_CHECKING:\n    from .inference import CRF", 1),
+        ("bcrf.kernels.naive", "bcrf.kernels", "from ..inference.crf import CRF", 1),
+        ("bcrf.kernels", "bcrf.kernels", "from ..inference import CRF", 1),
+        ("bcrf.losses", "bcrf", "from .decoding import decode", 1),
+        ("bcrf.losses", "bcrf", "from bcrf import LinearChain", 1),
+        ("bcrf.losses", "bcrf", "import bcrf", 1),
+        ("bcrf.losses", "bcrf", "from .nowhere import nothing", 1),
+    ],
+)
+def test_layer_check_sees_every_form_of_import(module, package, source, count):
+    assert len(violations(source, module, package)) == count
+
+
+def test_layer_check_asks_for_unknown_modules_to_be_added():
+    (violation,) = violations("", "bcrf.novelty", "bcrf")
+    assert "add it to LAYERS" in violation
+
+
+# ------------------------------------------------------------------------------- names and metadata
+
+
+def test_all_lists_exactly_the_public_names():
+    # Their order is the linter's business (RUF022).
+    exported = bcrf.__all__
+    assert len(exported) == len(set(exported))
+    assert [name for name in exported if not hasattr(bcrf, name)] == []
+
+    public = {
+        name
+        for name, value in vars(bcrf).items()
+        if not name.startswith("_")
+        and not isinstance(value, ModuleType)
+        and type(value).__module__ != "__future__"  # from __future__ import annotations
+    }
+    assert public - set(exported) == set()
+
+
+def test_type_information_ships():
+    assert resources.files("bcrf").joinpath("py.typed").is_file()
+
+
+def test_version_is_that_of_the_project():
+    # A regular expression, because tomllib is not in Python 3.10.
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    match = re.search(r'^version = "([^"]+)"$', text, flags=re.MULTILINE)
+    assert match
+    assert bcrf.__version__ == match.group(1)
