@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,17 +61,23 @@ def chains(case: dict[str, Any], count: int, seed: int) -> bcrf.LinearChain:
     return chain / (1 / case["inverse_temperature"])
 
 
-def errors(case: dict[str, Any], num_chains: int, batch: int = 20) -> dict[str, list[float]]:
+def errors(
+    case: dict[str, Any],
+    num_chains: int,
+    settings: Iterable[str] = SETTINGS,
+    iterations: Sequence[int] = ITERATIONS,
+    batch: int = 20,
+) -> dict[str, list[float]]:
     """Setting -> mean error at each number of iterations."""
-    total = {name: [0.0] * len(ITERATIONS) for name in SETTINGS}
+    total = {name: [0.0] * len(iterations) for name in settings}
     for seed in range(num_chains // batch):
         chain = chains(case, batch, seed)
         converged = bcrf.Bregman(10_000, tolerance=1e-9, relaxation=1.5)(chain)
         if not bool((converged.residual <= 1e-9).all()):
             raise RuntimeError(f"no convergence in {case}, seed {seed}")
-        for name, setting in SETTINGS.items():
-            for i, k in enumerate(ITERATIONS):
-                marginals = bcrf.Bregman(k, **setting)(chain).tag_marginals
+        for name in total:
+            for i, k in enumerate(iterations):
+                marginals = bcrf.Bregman(k, **SETTINGS[name])(chain).tag_marginals
                 distance = (marginals - converged.tag_marginals).abs().sum(-1) / 2
                 total[name][i] += float(distance.amax(1).sum()) / num_chains
     return total

@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from .chain import LinearChain
 from .checks import checks_enabled, values_visible
+from .lazy import cached_property
 from .logspace import exponential, log_matmul
 from .structure import live_tags
 
@@ -77,8 +77,8 @@ class Arcs:
     """A folded, trimmed chain: n positions, m = max(n - 1, 0) edges.
 
     Attributes:
-        left, right: [B, m, T], unary shares of the two ends of each edge; -inf at dead tags,
-            0 beyond the length.
+        left, right: [B, m, T], unary shares of the two ends of each edge; -inf at dead tags.
+            Finite and without meaning beyond the length.
         pair: scores of tag pairs.
         alone: [B, n, T], the unary scores of sentences of length 1, which have no edge.
         live: bool [B, n, T], tags on some path; False beyond the length.
@@ -172,7 +172,7 @@ def fold(chain: LinearChain) -> Arcs:
     position = torch.arange(chain.max_length, device=chain.device)
     last = position == chain.lengths.unsqueeze(1) - 1
     dead = chain.mask.unsqueeze(-1) & ~live
-    half = torch.where(live, unary, torch.where(dead, -math.inf, 0.0)) * 0.5
+    half = torch.where(live, unary, 0.0).masked_fill(dead, -math.inf) * 0.5
     full = torch.where((last | (position == 0)).unsqueeze(-1), half * 2, half)
     alone = torch.where((chain.lengths == 1).view(-1, 1, 1), full, 0.0)
     return Arcs(full[:, :-1], full[:, 1:], Pairs(transitions), alone, live, chain.lengths)
@@ -188,8 +188,8 @@ def _trim(chain: LinearChain, transitions: Tensor) -> tuple[Tensor, Tensor, Tens
         transitions = torch.where(inside[:, 1:].unsqueeze(-1), transitions, 0.0)
     check_scores("unary", unary)
     check_scores("transitions", transitions)
-    nodes = (unary > -math.inf) & inside
-    return unary, transitions, live_tags(nodes, transitions > -math.inf, chain.lengths)
+    nodes = (unary != -math.inf) & inside
+    return unary, transitions, live_tags(nodes, transitions != -math.inf, chain.lengths)
 
 
 def _all_finite(scores: Tensor) -> bool:

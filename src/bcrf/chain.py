@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsIndex
 
 import torch
 from torch import Tensor
@@ -115,12 +116,17 @@ class LinearChain:
 
     def __truediv__(self, tau: float | Tensor) -> LinearChain:
         """The problem at temperature `tau` > 0: every score divided by it."""
-        if not isinstance(tau, Tensor) and not 0 < tau < math.inf:
+        if isinstance(tau, Tensor) and tau.numel() != 1:
+            raise ValueError(f"temperature must be one number, got {list(tau.shape)}")
+        readable = not isinstance(tau, Tensor) or checks_enabled(tau)
+        if readable and not 0 < float(tau) < math.inf:
             raise ValueError(f"temperature must be positive and finite, got {tau!r}")
         return self._map(lambda scores: scores / tau, self.dtype)
 
-    def __getitem__(self, index: int | slice | list[int] | Tensor) -> LinearChain:
+    def __getitem__(self, index: SupportsIndex | slice | list[int] | Tensor) -> LinearChain:
         """The sentences `index` of the batch; an int gives a batch of one. Padding is kept."""
+        if isinstance(index, SupportsIndex) and (not isinstance(index, Tensor) or not index.dim()):
+            index = operator.index(index)
         if isinstance(index, int):
             if not -self.batch_size <= index < self.batch_size:
                 raise IndexError(f"sentence {index} of a batch of {self.batch_size}")
@@ -273,7 +279,8 @@ def _lengths(lengths: Tensor | Sequence[int] | None, unary: Tensor) -> Tensor:
     batch, n, _ = unary.shape
     if lengths is None:
         return torch.full((batch,), n, dtype=torch.int64, device=unary.device)
-    lengths = torch.as_tensor(lengths)
+    if not isinstance(lengths, Tensor):
+        lengths = torch.tensor(lengths, dtype=None if len(lengths) else torch.int64)
     if lengths.dtype == torch.bool or lengths.is_floating_point() or lengths.is_complex():
         raise TypeError(f"lengths must be integers, got {lengths.dtype}")
     if list(lengths.shape) != [batch]:
@@ -293,6 +300,14 @@ def _flatten(chain: LinearChain) -> tuple[list[Any], torch.dtype]:
     return [chain.unary, chain.transitions, chain.lengths], chain.dtype
 
 
+def _flatten_with_keys(
+    chain: LinearChain,
+) -> tuple[list[tuple[pytree.KeyEntry, Any]], torch.dtype]:
+    leaves, dtype = _flatten(chain)
+    names = ("unary", "transitions", "lengths")
+    return [(pytree.GetAttrKey(k), x) for k, x in zip(names, leaves, strict=True)], dtype
+
+
 def _unflatten(leaves: Iterable[Any], dtype: torch.dtype) -> LinearChain:
     unary, transitions, lengths = leaves
     return LinearChain._new(unary, transitions, lengths, dtype)
@@ -303,6 +318,7 @@ pytree.register_pytree_node(
     _flatten,
     _unflatten,
     serialized_type_name="bcrf.LinearChain",
+    flatten_with_keys_fn=_flatten_with_keys,
     to_dumpable_context=lambda dtype: str(dtype).removeprefix("torch."),
     from_dumpable_context=lambda name: getattr(torch, name),
 )

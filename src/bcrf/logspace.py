@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ __all__ = [
     "clamp_rounding",
     "exponential",
     "log_matmul",
+    "log_softmax",
     "logsumexp",
     "matmul",
     "softmax",
@@ -28,10 +30,27 @@ _CHUNK = 1 << 22
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """`a @ b` in the dtype of its inputs: autocast would round log-space sums to half precision."""
-    if torch.is_autocast_enabled(a.device.type):
+    device = a.device.type
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        product: Tensor = _FullPrecision.apply(a, b)  # type: ignore[no-untyped-call]
+        return product
+    return torch.matmul(a, b)
+
+
+class _FullPrecision(torch.autograd.Function):
+    """A matrix product that autocast leaves alone, in a backward pass inside its block too."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
         with torch.autocast(a.device.type, enabled=False):
             return torch.matmul(a, b)
-    return torch.matmul(a, b)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        a, b = ctx.saved_tensors
+        by_a, by_b = matmul(grads[0], b.mT), matmul(a.mT, grads[0])
+        return by_a.sum_to_size(a.shape), by_b.sum_to_size(b.shape)
 
 
 def wide_dtype(device: torch.device) -> torch.dtype:
@@ -57,10 +76,20 @@ def logsumexp(x: Tensor, dim: int = -1) -> Tensor:
     return log_mass + peak.squeeze(dim)
 
 
+def log_softmax(logits: Tensor, dim: int = -1) -> Tensor:
+    """logits - log sum exp; all -inf where every logit is.
+
+    The peak goes first: what is left is small where it matters, so that probabilities sum to one
+    at any size of the scores.
+    """
+    shifted = logits - _peak(logits, dim)
+    total = logsumexp(shifted, dim).unsqueeze(dim)
+    return shifted - torch.where(total == -math.inf, 0.0, total)
+
+
 def softmax(logits: Tensor, dim: int = -1) -> Tensor:
     """exp(logits) / sum; all zero where every logit is -inf."""
-    total = logsumexp(logits, dim).unsqueeze(dim)
-    return torch.exp(logits - torch.where(total == -math.inf, 0.0, total))
+    return torch.exp(log_softmax(logits, dim))
 
 
 def clamp_rounding(difference: Tensor) -> Tensor:
@@ -90,8 +119,9 @@ def log_matmul(
     peak_a = _peak(a, -1)
     mass = matmul(torch.exp(a - peak_a), exp_b)
     info = torch.finfo(mass.dtype)
-    # Lost terms are below `tiny` each: against this threshold they weigh less than eps squared.
-    low = mass < info.tiny / info.eps**2
+    # Lost terms are below `tiny` each: against this threshold they weigh nothing. And 1 / mass^2,
+    # which second derivatives need, does not overflow.
+    low = mass < info.tiny**0.4
     if not bool(low.any()):
         return torch.log(mass) + peak_a + peak_b
     out = torch.log(torch.where(low, 1.0, mass)) + peak_a + peak_b

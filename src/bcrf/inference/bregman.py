@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 import torch
@@ -14,6 +13,7 @@ from .. import kernels
 from ..arcs import Arcs, fold
 from ..chain import LinearChain
 from ..flow import edge_log_sums, incoming_outgoing, residual
+from ..lazy import cached_property
 from ..logspace import clamp_rounding, logsumexp, softmax
 from .implicit import dual_edges, implicit_dual
 from .solution import Solution
@@ -27,15 +27,15 @@ class Bregman:
 
     One iteration projects all interior positions of one parity, so `iterations` = 10 is five full
     sweeps. Solving is block coordinate descent on the dual D(lam) >= B(w) (docs/derivation.md); the
-    value is D at the last lam, an upper bound of B that decreases with every iteration.
+    value is D at the last lam, an upper bound of B that no step of a run increases.
 
     Args:
         iterations: number of projections; the maximum, if there is a tolerance.
         tolerance: stop a sentence once the flow residual max |in - out| is at most this.
             None: run all iterations, without ever waiting for the device.
         relaxation: omega in (0, 2) of lam <- lam + omega (new - lam). 1.0: plain projections;
-            "ramp": 1, 1.05, ... up to 1.3, the last step at 1. With a tolerance every run ends
-            with a step at 1.
+            "ramp": 1, 1.05, ... up to 1.3, the last step at 1. With a tolerance the last step is
+            always at 1.
         gauge: where the unary scores start out: "half" in the arcs on both sides of a position,
             "right" in the incoming ones. Matters before convergence only.
         first: position (0-based, 1 or 2) that the first iteration starts with.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -13,7 +12,8 @@ from .. import kernels
 from ..arcs import Arcs, fold
 from ..chain import LinearChain
 from ..kernels import vectorized
-from ..logspace import clamp_rounding, logsumexp, softmax
+from ..lazy import cached_property
+from ..logspace import clamp_rounding, log_softmax, logsumexp, softmax
 from .solution import Solution
 
 __all__ = ["CRFSolution", "ForwardBackward"]
@@ -89,7 +89,7 @@ class CRFSolution(Solution):
         """
         first = self.beta[:, :1]
         after = (self.arcs.right + self.beta[:, 1:]).unsqueeze(-2)
-        return _log_softmax(first), _log_softmax(self.arcs.pair.scores + after)
+        return log_softmax(first), log_softmax(self.arcs.pair.scores + after)
 
     def surprisal(self, tags: Tensor) -> Tensor:
         """NLL = A(w) - <w, y> = -log p(y_0) - sum_e log p(y_{e+1} | y_e): no cancellation."""
@@ -101,8 +101,3 @@ class CRFSolution(Solution):
     def partial_surprisal(self, allowed: Tensor) -> Tensor:
         """Marginal NLL, A(w) - A~(w): minus the log probability of the allowed sequences."""
         return clamp_rounding(self.value - self.solver(self.chain.restrict(allowed)).value)
-
-
-def _log_softmax(logits: Tensor) -> Tensor:
-    total = logsumexp(logits).unsqueeze(-1)
-    return logits - torch.where(total == -math.inf, 0.0, total)

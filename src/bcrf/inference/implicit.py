@@ -1,4 +1,4 @@
-"""How the dual lam depends on the scores: once for all, so that every derivative is right.
+"""How the dual lam depends on the scores, in one place, for first and second derivatives.
 
 First order: at a minimum of D the derivative by lam is zero (Danskin), so lam counts as constant.
 Second order: d lam / d w by the implicit function theorem, from grad_lam D(lam, w) = 0:
@@ -11,12 +11,11 @@ Both are exact at convergence; the memory does not depend on the number of itera
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ..arcs import Arcs
 from ..flow import edge_log_sums, incoming_outgoing
@@ -81,33 +80,56 @@ class _ImplicitDual(torch.autograd.Function):
         return lam.clone()
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        lam, *inputs = ctx.saved_tensors
-        with torch.enable_grad():
-            lam = lam.detach().requires_grad_()
-            inputs = [x.detach().requires_grad_() for x in inputs]
-            edges = edge_log_sums(ctx.arcs.with_scores(*inputs), lam)
-            (flow,) = torch.autograd.grad(edges.sum(), lam, create_graph=True)
-        free = ctx.arcs.free
-
-        def by_flow(v: Tensor, wanted: list[Tensor]) -> tuple[Tensor, ...]:
-            return torch.autograd.grad(flow, wanted, v, retain_graph=True)
-
-        # Mass through each tag: the scale of H's diagonal, hence the preconditioner.
-        incoming, outgoing = incoming_outgoing(ctx.arcs, lam.detach())
-        mass = torch.where(free, softmax(incoming + lam) + softmax(outgoing - lam), 0.0)
-
-        def hessian(v: Tensor) -> Tensor:
-            # H ignores one constant per position; mass mass^T fixes it.
-            curvature: Tensor = by_flow(v, [lam])[0] * free
-            return curvature + mass * (mass * v).sum(-1, keepdim=True)
-
-        inverse_mass = torch.where(free, 1 / torch.where(mass > 0, mass, 1.0), 0.0)
-        v = _conjugate_gradient(hessian, grad * free, inverse_mass)
-        found = by_flow(-v, inputs)
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        lam, *scores = ctx.saved_tensors
+        found = _solve(ctx.arcs, lam, scores, grads[0].detach())
+        if torch.is_grad_enabled():
+            sources = (*grads, *scores)
+            found = [_LastDerivative.apply(x, *sources) for x in found]  # type: ignore[no-untyped-call]
         needed = ctx.needs_input_grad[2:]
         return None, None, *(g if n else None for g, n in zip(found, needed, strict=True))
+
+
+class _LastDerivative(torch.autograd.Function):
+    """A result that was computed without a graph: differentiating it is an error, not a zero.
+
+    (`once_differentiable` would not do: autograd visits only what lies between the result and the
+    inputs that are asked for, and its error is not attached to any input.)
+    """
+
+    @staticmethod
+    def forward(ctx: Any, result: Tensor, *sources: Tensor) -> Tensor:
+        return result.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        raise RuntimeError(
+            "third derivatives of a Bregman value, and second ones of its marginals, are not "
+            "available"
+        )
+
+
+def _solve(arcs: Arcs, lam: Tensor, scores: Sequence[Tensor], grad: Tensor) -> Sequence[Tensor]:
+    """-(d grad_lam D / d scores)^T H^-1 grad: the gradient that reaches the scores through lam."""
+    with torch.enable_grad():
+        lam = lam.detach().requires_grad_()
+        scores = [x.detach().requires_grad_() for x in scores]
+        edges = edge_log_sums(arcs.with_scores(*scores), lam)
+        (flow,) = torch.autograd.grad(edges.sum(), lam, create_graph=True)
+    with torch.no_grad():
+        # Mass through each tag: the scale of H's diagonal, hence the preconditioner.
+        incoming, outgoing = incoming_outgoing(arcs, lam)
+        mass = torch.where(arcs.free, softmax(incoming + lam) + softmax(outgoing - lam), 0.0)
+        tiny = torch.finfo(mass.dtype).tiny  # 1 / a denormal number overflows
+        preconditioner = torch.where(arcs.free, 1 / mass.clamp(min=tiny), 0.0)
+
+        def hessian(v: Tensor) -> Tensor:
+            (curvature,) = torch.autograd.grad(flow, lam, v, retain_graph=True)
+            # H ignores one constant per position; mass mass^T fixes it.
+            return curvature * arcs.free + mass * (mass * v).sum(-1, keepdim=True)
+
+        v = _conjugate_gradient(hessian, grad * arcs.free, preconditioner)
+    return torch.autograd.grad(flow, scores, -v)
 
 
 def _conjugate_gradient(

@@ -74,7 +74,13 @@ def kl(chain: LinearChain, other: LinearChain) -> Tensor:
         )
     solution = ForwardBackward()(chain)
     p, q = solution.log_conditionals(), ForwardBackward()(other).log_conditionals()
-    return _expectation(solution, _row_kl(p[0], q[0]), _row_kl(p[1], q[1]))
+    # By the arcs, not by their probabilities: those may be too small for a float.
+    arcs = solution.arcs
+    first, following = (_lacking(*pair) for pair in zip(p, q, strict=True))
+    taken = arcs.live[:, :-1] & arcs.edge.unsqueeze(-1)
+    lacking = (following & taken).flatten(1).any(1) | (first & arcs.inside[:, :1]).any(1)
+    divergence = _expectation(solution, _row_kl(p[0], q[0]), _row_kl(p[1], q[1]))
+    return torch.where(lacking, math.inf, divergence)
 
 
 def _row_entropy(log_p: Tensor) -> Tensor:
@@ -82,22 +88,20 @@ def _row_entropy(log_p: Tensor) -> Tensor:
     return -(torch.exp(log_p) * torch.where(log_p > -math.inf, log_p, 0.0)).sum(-1)
 
 
+def _lacking(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """Whether q = 0 < p somewhere on the last axis."""
+    return ((log_p > -math.inf) & (log_q == -math.inf)).any(-1)
+
+
 def _row_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
-    """sum_t p (log p - log q) over the last axis, +inf where q = 0 < p."""
+    """sum_t p (log p - log q) over the last axis, where both are positive."""
     both = (log_p > -math.inf) & (log_q > -math.inf)
-    terms = torch.where(both, torch.exp(log_p) * _difference(log_p, log_q, both), 0.0)
-    lacking = ((log_p > -math.inf) & (log_q == -math.inf)).any(-1)
-    return torch.where(lacking, math.inf, clamp_rounding(terms.sum(-1)))
-
-
-def _difference(log_p: Tensor, log_q: Tensor, both: Tensor) -> Tensor:
-    return torch.where(both, log_p, 0.0) - torch.where(both, log_q, 0.0)
+    difference = torch.where(both, log_p, 0.0) - torch.where(both, log_q, 0.0)
+    return clamp_rounding((torch.exp(log_p) * difference).sum(-1))
 
 
 def _expectation(solution: CRFSolution, first: Tensor, following: Tensor) -> Tensor:
     """first [B, 1] + sum_e E_{s ~ p_e} following[e, s] (following [B, m, T]), within the length."""
     p, arcs = solution.tag_probabilities(), solution.arcs
-    possible = (p[:, :-1] > 0) & arcs.edge.unsqueeze(-1)
-    # Masked before the product: 0 * inf is no number.
-    terms = p[:, :-1] * torch.where(possible, following, 0.0)
+    terms = torch.where(arcs.edge.unsqueeze(-1), p[:, :-1] * following, 0.0)
     return torch.where(arcs.inside[:, :1], first, 0.0).sum(1) + terms.sum((1, 2))

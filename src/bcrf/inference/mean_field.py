@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from ..arcs import check_scores
 from ..chain import LinearChain
-from ..logspace import logsumexp, matmul
+from ..lazy import cached_property
+from ..logspace import log_softmax, matmul
 from .factorized import FactorizedSolution, unary_scores
 
 __all__ = ["MeanField"]
@@ -48,10 +48,10 @@ class MeanField:
     def __call__(self, chain: LinearChain) -> FactorizedSolution:
         unary = unary_scores(chain)
         pair = self._pair_scores(chain)
-        log_r = unary - logsumexp(unary).unsqueeze(-1)
+        log_r = log_softmax(unary)
         for _ in range(self.iterations):
             logits = unary + _messages(torch.exp(log_r), pair, chain.mask)
-            log_r = logits - logsumexp(logits).unsqueeze(-1)
+            log_r = log_softmax(logits)
         return _MeanFieldSolution(chain, log_r, unary, pair)
 
     def _pair_scores(self, chain: LinearChain) -> Tensor:

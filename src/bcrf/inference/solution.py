@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from ..chain import LinearChain
+from ..lazy import cached_property
 
 __all__ = ["Solution", "Solver"]
 

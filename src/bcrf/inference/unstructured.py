@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from ..chain import LinearChain
-from ..logspace import logsumexp
+from ..lazy import cached_property
+from ..logspace import log_softmax, logsumexp
 from .factorized import FactorizedSolution, unary_scores
 
 __all__ = ["Unstructured"]
@@ -30,7 +30,7 @@ class Unstructured:
 class _UnstructuredSolution(FactorizedSolution):
     def __init__(self, chain: LinearChain, unary: Tensor) -> None:
         self._sums = logsumexp(unary)
-        super().__init__(chain, unary - self._sums.unsqueeze(-1))
+        super().__init__(chain, log_softmax(unary))
 
     @cached_property
     def value(self) -> Tensor:

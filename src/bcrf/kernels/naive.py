@@ -80,18 +80,12 @@ def backward_messages(arcs: Arcs) -> tuple[Tensor, Tensor]:
         scores too), and a [B] log scale: the log-partition is logsumexp(beta[:, 0]) + scale.
     """
     w = arcs.scores()
-    sentences = []
+    beta = arcs.alone.clone()  # 0 but for the only word of a sentence, which nothing follows
     for b, n in enumerate(arcs.lengths.tolist()):
-        dead = torch.where(arcs.live[b], 0.0, -math.inf).to(w.dtype)
-        message = arcs.alone[b, 0] if n == 1 else dead[n - 1] if n else w.new_zeros(0)
-        beta = [w.new_zeros(w.shape[-1]) for _ in range(n, arcs.live.shape[1])]
-        if n:
-            beta.insert(0, message)
-        for e in reversed(range(n - 1)):
-            message = logsumexp(w[b, e] + message[None, :], 1)
-            beta.insert(0, message)
-        sentences.append(torch.stack(beta) if beta else w.new_zeros(0, w.shape[-1]))
-    return torch.stack(sentences), w.new_zeros(len(sentences))
+        for i in reversed(range(n)):
+            message = beta[b, i] if i == n - 1 else logsumexp(w[b, i] + beta[b, i + 1], 1)
+            beta[b, i] = torch.where(arcs.live[b, i], message, -math.inf)
+    return beta, w.new_zeros(len(beta))
 
 
 def forward_messages(arcs: Arcs) -> Tensor:
@@ -101,14 +95,12 @@ def forward_messages(arcs: Arcs) -> Tensor:
     finite number beyond the length.
     """
     w = arcs.scores()
-    sentences = []
+    alpha = torch.zeros_like(arcs.alone)
     for b, n in enumerate(arcs.lengths.tolist()):
-        alpha = [torch.where(live, 0.0, -math.inf).to(w.dtype) for live in arcs.live[b, :1]]
-        for e in range(w.shape[1]):
-            sums = logsumexp(alpha[-1][:, None] + w[b, e], 0)
-            alpha.append(sums if e < n - 1 else torch.zeros_like(sums))
-        sentences.append(torch.stack(alpha) if alpha else w.new_zeros(0, w.shape[-1]))
-    return torch.stack(sentences)
+        for i in range(n):
+            message = logsumexp(alpha[b, i - 1, :, None] + w[b, i - 1], 0) if i else alpha[b, 0]
+            alpha[b, i] = torch.where(arcs.live[b, i], message, -math.inf)
+    return alpha
 
 
 def best_paths(arcs: Arcs) -> Tensor:

@@ -133,7 +133,8 @@ def _matrices(arcs: Arcs) -> tuple[Tensor, Tensor]:
     """All arcs, less the maximum of each edge; the identity, which passes messages on, beyond."""
     identity = torch.eye(arcs.live.shape[-1], dtype=torch.bool, device=arcs.live.device)
     edge = arcs.edge[..., None, None]
-    scores = torch.where(edge, arcs.scores(), torch.where(identity, 0.0, -math.inf))
+    scores = arcs.scores()
+    scores = torch.where(edge, scores, torch.zeros_like(scores).masked_fill(~identity, -math.inf))
     peak = scores.detach().amax((-2, -1), keepdim=True)
     peak = torch.where(edge & (peak > -math.inf), peak, 0.0)
     return scores - peak, peak
