@@ -128,7 +128,8 @@ def report() -> str:
         constraints = "BIES constraints" if case["constraints"] == "BIES" else "no constraints"
         text.append(
             f"\n## {constraints}, T = {case['tags']}, 1/τ = {case['inverse_temperature']}\n\n"
-            f"| setting, k = | {' | '.join(map(str, ITERATIONS))} |\n|---|{'---:|' * len(ITERATIONS)}"
+            f"| setting, k = | {' | '.join(map(str, ITERATIONS))} |\n"
+            f"|---|{'---:|' * len(ITERATIONS)}"
         )
         for row in group:
             cells = map(show, row["error"])
