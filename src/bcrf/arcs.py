@@ -117,6 +117,13 @@ class Arcs:
         interior = self.inside & ~self.last & (self.position > 0)
         return self.live & interior.unsqueeze(-1)
 
+    @cached_property
+    def final_messages(self) -> Tensor:
+        """[B, n, T]: log weight of what follows a tag where nothing does, at and beyond the last
+        position: 0, or -inf at dead tags (and `alone`, which sums start from in one word)."""
+        dead = self.inside.unsqueeze(-1) & ~self.live
+        return self.alone.masked_fill(dead, -math.inf)
+
     def detach(self) -> Arcs:
         return self._map(Tensor.detach)
 
@@ -169,11 +176,9 @@ def fold(chain: LinearChain) -> Arcs:
                 f"sentence {int(lost.nonzero()[0])} has no path left: every tag sequence uses a "
                 "removed (-inf) tag or transition"
             )
-    position = torch.arange(chain.max_length, device=chain.device)
-    last = position == chain.lengths.unsqueeze(1) - 1
     dead = chain.mask.unsqueeze(-1) & ~live
     half = torch.where(live, unary, 0.0).masked_fill(dead, -math.inf) * 0.5
-    full = torch.where((last | (position == 0)).unsqueeze(-1), half * 2, half)
+    full = torch.where((chain.first | chain.last).unsqueeze(-1), half * 2, half)
     alone = torch.where((chain.lengths == 1).view(-1, 1, 1), full, 0.0)
     return Arcs(full[:, :-1], full[:, 1:], Pairs(transitions), alone, live, chain.lengths)
 

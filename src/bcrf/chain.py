@@ -80,7 +80,21 @@ class LinearChain:
     @property
     def mask(self) -> Tensor:
         """bool [B, n]: positions within the lengths."""
-        return torch.arange(self.max_length, device=self.device) < self.lengths.unsqueeze(1)
+        return self._positions < self.lengths.unsqueeze(1)
+
+    @property
+    def first(self) -> Tensor:
+        """bool [1, n]: the first position."""
+        return self._positions == 0
+
+    @property
+    def last(self) -> Tensor:
+        """bool [B, n]: the last position of each sentence."""
+        return self._positions == self.lengths.unsqueeze(1) - 1
+
+    @property
+    def _positions(self) -> Tensor:
+        return torch.arange(self.max_length, device=self.device).unsqueeze(0)
 
     def __len__(self) -> int:
         return self.batch_size
@@ -156,9 +170,7 @@ class LinearChain:
                 f"the structure has {structure.num_tags} tags, the chain has {self.num_tags}"
             )
         structure = structure.to(self.device)
-        position = torch.arange(self.max_length, device=self.device)
-        first = (position == 0).view(1, -1, 1)
-        last = (position == self.lengths.unsqueeze(1) - 1).unsqueeze(-1)
+        first, last = self.first.unsqueeze(-1), self.last.unsqueeze(-1)
         allowed = (structure.start | ~first) & (structure.end | ~last)
         transitions = self.transitions
         if transitions is None:

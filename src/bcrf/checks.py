@@ -11,7 +11,7 @@ from types import TracebackType
 import torch
 from torch import Tensor
 
-__all__ = ["checks_enabled", "set_checks", "values_visible"]
+__all__ = ["check_count", "checks_enabled", "set_checks", "values_visible"]
 
 _setting: bool | None = None
 
@@ -55,3 +55,11 @@ def values_visible(x: Tensor) -> bool:
 def checks_enabled(x: Tensor) -> bool:
     """Whether the checks that read values should run on `x`."""
     return values_visible(x) if _setting is None else _setting
+
+
+def check_count(name: str, value: object, least: int = 0) -> None:
+    """Raise unless the argument `name` is an int of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an int, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")

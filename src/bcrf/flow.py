@@ -15,13 +15,19 @@ from torch import Tensor
 from .arcs import Arcs
 from .logspace import logsumexp, softmax
 
-__all__ = ["edge_log_sums", "incoming_outgoing", "residual"]
+__all__ = ["edge_log_sums", "edge_softmax", "incoming_outgoing", "residual"]
 
 
 def edge_log_sums(arcs: Arcs, lam: Tensor) -> Tensor:
     """The terms of D(lam), [B, m]; 0 beyond the length."""
     left, right = arcs.reduced(lam)
     return torch.where(arcs.edge, logsumexp(left + arcs.pair.backward(right)), 0.0)
+
+
+def edge_softmax(arcs: Arcs, scores: Tensor) -> Tensor:
+    """exp(scores) / sum over the arcs of each edge, [B, m, T, T]; 0 beyond the length."""
+    q = softmax(scores.flatten(2)).view_as(scores)
+    return torch.where(arcs.edge[..., None, None], q, 0.0)
 
 
 def incoming_outgoing(arcs: Arcs, lam: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,8 @@ from torch import Tensor
 from .. import kernels
 from ..arcs import Arcs, fold
 from ..chain import LinearChain
-from ..flow import edge_log_sums, incoming_outgoing, residual
+from ..checks import check_count
+from ..flow import edge_log_sums, edge_softmax, incoming_outgoing, residual
 from ..lazy import cached_property
 from ..logspace import clamp_rounding, logsumexp, softmax
 from .implicit import dual_edges, implicit_dual
@@ -53,10 +54,7 @@ class Bregman:
     backend: str = "auto"
 
     def __post_init__(self) -> None:
-        if isinstance(self.iterations, bool) or not isinstance(self.iterations, int):
-            raise TypeError(f"iterations must be an int, got {self.iterations!r}")
-        if self.iterations < 0:
-            raise ValueError(f"iterations must be >= 0, got {self.iterations}")
+        check_count("iterations", self.iterations)
         if self.tolerance is not None and not self.tolerance >= 0:
             raise ValueError(f"tolerance must be >= 0 or None, got {self.tolerance}")
         relaxation = self.relaxation
@@ -147,9 +145,7 @@ class BregmanSolution(Solution):
         return softmax(self.tag_logits())
 
     def edge_probabilities(self) -> Tensor:
-        scores = self.arcs.scores(self._following)
-        q = softmax(scores.flatten(2)).view_as(scores)
-        return torch.where(self.arcs.edge[..., None, None], q, 0.0)
+        return edge_softmax(self.arcs, self.arcs.scores(self._following))
 
     def best_tags(self) -> Tensor:
         return self.chain.pad(self.tag_logits().argmax(-1))

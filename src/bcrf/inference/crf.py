@@ -11,6 +11,7 @@ from torch import Tensor
 from .. import kernels
 from ..arcs import Arcs, fold
 from ..chain import LinearChain
+from ..flow import edge_softmax
 from ..kernels import vectorized
 from ..lazy import cached_property
 from ..logspace import clamp_rounding, log_softmax, logsumexp, softmax
@@ -73,9 +74,7 @@ class CRFSolution(Solution):
     def edge_probabilities(self) -> Tensor:
         before = (self.arcs.left + self.alpha[:, :-1]).unsqueeze(-1)
         after = (self.arcs.right + self.beta[:, 1:]).unsqueeze(-2)
-        scores = before + self.arcs.pair.scores + after
-        q = softmax(scores.flatten(2)).view_as(scores)
-        return torch.where(self.arcs.edge[..., None, None], q, 0.0)
+        return edge_softmax(self.arcs, before + self.arcs.pair.scores + after)
 
     def next_logits(self, tags: Tensor) -> Tensor:
         """Logits [B, m, T] of p(y_{e+1} | y_e = tags[e]), tags [B, m]; 0 beyond the length."""

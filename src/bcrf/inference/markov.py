@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..chain import LinearChain
-from ..checks import checks_enabled
+from ..checks import check_count, checks_enabled
 from ..logspace import clamp_rounding, softmax
 from .crf import CRFSolution, ForwardBackward
 
@@ -24,10 +24,7 @@ def sample(
     Returns:
         [S, B, n], -100 beyond the length.
     """
-    if isinstance(num_samples, bool) or not isinstance(num_samples, int):
-        raise TypeError(f"num_samples must be an int, got {num_samples!r}")
-    if num_samples < 0:
-        raise ValueError(f"num_samples must be >= 0, got {num_samples}")
+    check_count("num_samples", num_samples)
     solution = ForwardBackward()(chain.detach())
     arcs, beta = solution.arcs, solution.beta
     batch, n, num_tags = beta.shape

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..arcs import check_scores
 from ..chain import LinearChain
+from ..checks import check_count
 from ..lazy import cached_property
 from ..logspace import log_softmax, matmul
 from .factorized import FactorizedSolution, unary_scores
@@ -38,10 +39,7 @@ class MeanField:
     penalty: float = 10.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.iterations, bool) or not isinstance(self.iterations, int):
-            raise TypeError(f"iterations must be an int, got {self.iterations!r}")
-        if self.iterations < 0:
-            raise ValueError(f"iterations must be >= 0, got {self.iterations}")
+        check_count("iterations", self.iterations)
         if not 0 <= self.penalty < math.inf:
             raise ValueError(f"penalty must be finite and >= 0, got {self.penalty}")
 

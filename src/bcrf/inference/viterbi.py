@@ -10,6 +10,7 @@ from torch import Tensor
 from .. import kernels
 from ..arcs import Arcs, fold
 from ..chain import PAD, LinearChain
+from ..checks import check_count
 from ..logspace import wide_dtype
 
 __all__ = ["k_best", "viterbi"]
@@ -33,10 +34,7 @@ def k_best(chain: LinearChain, k: int) -> tuple[Tensor, Tensor]:
         scores [B, k], differentiable, and tags [B, k, n]; where a sentence has fewer than k paths
         the score is -inf and the tags are -100.
     """
-    if isinstance(k, bool) or not isinstance(k, int):
-        raise TypeError(f"k must be an int, got {k!r}")
-    if k < 1:
-        raise ValueError(f"k must be at least 1, got {k}")
+    check_count("k", k, least=1)
     with torch.no_grad():
         tags, missing = _k_best_paths(fold(chain.detach()), k)
     scores = torch.where(missing, -math.inf, chain.score(tags))
@@ -56,9 +54,8 @@ def _k_best_paths(arcs: Arcs, k: int) -> tuple[Tensor, Tensor]:
     if n == 0:
         tags = torch.zeros(k, batch, 0, dtype=torch.int64, device=arcs.live.device)
         return tags, (rank > 0).unsqueeze(1).expand(k, batch)
-    dead = arcs.inside.unsqueeze(-1) & ~arcs.live
-    last = torch.where(dead, -math.inf, arcs.alone.to(wide)).unsqueeze(-1)
-    last = torch.where(rank == 0, last, -math.inf)  # beyond the end there is one way to go on
+    # Beyond the end there is one way to go on.
+    last = torch.where(rank == 0, arcs.final_messages.to(wide).unsqueeze(-1), -math.inf)
     ends, choices = last[:, -1], []
     for e in reversed(range(n - 1)):
         scores = (arcs.pair.scores if arcs.pair.shared else arcs.pair.scores[:, e]).to(wide)

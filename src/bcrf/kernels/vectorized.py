@@ -73,7 +73,7 @@ def _step(arcs: Arcs, lam: Tensor, first: int, omega: float | Tensor) -> None:
 
 def backward_messages(arcs: Arcs) -> tuple[Tensor, Tensor]:
     """See `naive.backward_messages`. Each message is normalised; the scale adds up the maxima."""
-    last = _last_messages(arcs)
+    last = arcs.final_messages
     message = last[:, -1] if last.shape[1] else last.sum(1)
     scale = message.new_zeros(message.shape[0])
     messages = [message]
@@ -87,12 +87,6 @@ def backward_messages(arcs: Arcs) -> tuple[Tensor, Tensor]:
         message = message - peak.unsqueeze(-1)
         messages.append(message)
     return torch.stack(messages[::-1], 1)[:, : last.shape[1]], scale
-
-
-def _last_messages(arcs: Arcs) -> Tensor:
-    """Messages [B, n, T] at and beyond the last positions: nothing follows; -inf at dead tags."""
-    dead = arcs.inside.unsqueeze(-1) & ~arcs.live
-    return torch.where(dead, -math.inf, arcs.alone)
 
 
 def forward_messages(arcs: Arcs) -> Tensor:
@@ -111,7 +105,7 @@ def forward_messages(arcs: Arcs) -> Tensor:
 
 def scan_backward_messages(arcs: Arcs) -> tuple[Tensor, Tensor]:
     """`backward_messages` by an associative scan over T x T matrices: depth log n, work n T^3."""
-    last = _last_messages(arcs)
+    last = arcs.final_messages
     if not last.shape[1]:
         return last, last.new_zeros(last.shape[0])
     matrices, peak = _matrices(arcs)
@@ -148,7 +142,7 @@ def best_paths(arcs: Arcs) -> Tensor:
     """See `naive.best_paths`. Sums in float64 where the device has it: ties and rounding of long
     float32 sums decide nothing."""
     wide = wide_dtype(arcs.left.device)
-    last = _last_messages(arcs).to(wide)
+    last = arcs.final_messages.to(wide)
     n = last.shape[1]
     if n == 0:
         return last.new_zeros(last.shape[:2], dtype=torch.int64)
