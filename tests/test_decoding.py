@@ -176,3 +176,12 @@ def test_bad_number_of_samples() -> None:
     with pytest.raises(ValueError, match="num_samples"):
         bcrf.sample(chain, -1)
     assert bcrf.sample(chain, 0).shape == (0, 1, 2)
+
+
+@pytest.mark.parametrize("temperature", [0, -1.0, math.nan, math.inf, torch.ones(2), "cold"])
+def test_bad_temperatures(temperature: object) -> None:
+    chain = bcrf.LinearChain(torch.zeros(1, 3, 2))
+    with pytest.raises((ValueError, TypeError), match="temperature"):
+        bcrf.certified_decode(chain, temperature=temperature)  # type: ignore[arg-type]
+    with pytest.raises((ValueError, TypeError), match="temperature"):
+        bcrf.decode(bcrf.Bregman(), chain, temperature=temperature)  # type: ignore[arg-type]

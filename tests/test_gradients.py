@@ -180,3 +180,42 @@ def test_peaked_problems_have_second_derivatives() -> None:
     scaled = [(10 * x).detach().requires_grad_() for x in parameters]
     assert float(CONVERGED(chain(*scaled).detach()).tag_marginals[0, 0].min()) < 1e-6
     check(lambda u, w: CONVERGED(chain(u, w)).value, scaled, order=2)
+
+
+READS: dict[str, Callable[[bcrf.Solution], Tensor]] = {
+    "value": lambda s: s.value,
+    "tag marginals": lambda s: s.tag_marginals,
+    "edge marginals": lambda s: s.edge_marginals,
+    "loss": lambda s: s.surprisal(torch.zeros(s.chain.mask.shape, dtype=torch.int64)),
+    "partial loss": lambda s: s.partial_surprisal(
+        torch.arange(s.chain.num_tags).expand(s.chain.unary.shape) < 2
+    ),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("solver", EXACT)
+class TestGradMode:
+    def test_reading_without_gradients_first_changes_nothing(
+        self, solver: bcrf.Solver, kind: str, read: str
+    ) -> None:
+        parameters, chain = problem(kind, 5, 3, 0.0, seed=7)
+        fresh, peeked = solver(chain(*parameters)), solver(chain(*parameters))
+        with torch.no_grad():
+            assert not any(function(peeked).requires_grad for function in READS.values())
+        with torch.inference_mode():
+            _ = peeked.tag_marginals, peeked.edge_marginals, peeked.value
+        expected, found = (
+            torch.autograd.grad(READS[read](s).square().sum(), parameters, materialize_grads=True)
+            for s in (fresh, peeked)
+        )
+        assert_close(found, expected, rtol=0, atol=1e-12)
+
+    def test_a_solution_made_without_gradients_has_none(
+        self, solver: bcrf.Solver, kind: str, read: str
+    ) -> None:
+        parameters, chain = problem(kind, 5, 3, 0.0, seed=7)
+        with torch.no_grad():
+            solution = solver(chain(*parameters))
+        assert not READS[read](solution).requires_grad

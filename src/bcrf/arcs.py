@@ -9,7 +9,7 @@ an iterative solver takes; another gauge is another starting point (`Bregman.gau
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -21,7 +21,7 @@ from .lazy import cached_property
 from .logspace import exponential, log_matmul
 from .structure import live_tags
 
-__all__ = ["Arcs", "Pairs", "check_scores", "fold"]
+__all__ = ["Arcs", "Pairs", "checked_scores", "fold"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +33,10 @@ class Pairs:
     @property
     def shared(self) -> bool:
         return self.scores.dim() == 2
+
+    @property
+    def requires_grad(self) -> bool:
+        return self.scores.requires_grad
 
     @cached_property
     def _exponential(self) -> tuple[Tensor, Tensor]:
@@ -48,12 +52,26 @@ class Pairs:
             part.__dict__["_exponential"] = (exp[:, edges], peak[:, edges])
         return part
 
+    def steps(self, m: int) -> Sequence[Pairs]:
+        """The pairs of each of the m edges, [T, T] or [B, T, T], for a loop over positions.
+
+        One `unbind` for all: the gradient of a slice per step would fill the whole tensor each.
+        """
+        if self.shared:
+            return [self] * m
+        parts = [Pairs(scores) for scores in self.scores.unbind(1)]
+        if values_visible(self.scores):
+            exponentials = zip(*(x.unbind(1) for x in self._exponential), strict=True)
+            for part, exponential_ in zip(parts, exponentials, strict=True):
+                part.__dict__["_exponential"] = exponential_
+        return parts
+
     def forward(self, x: Tensor) -> Tensor:
-        """log sum_s exp(x[..., s] + pair[..., s, t]): [B, m, T] -> [B, m, T]."""
+        """log sum_s exp(x[..., s] + pair[..., s, t]): [B, m, T] -> [B, m, T], or without m."""
         return self._product(x, self.scores, transpose=False)
 
     def backward(self, y: Tensor) -> Tensor:
-        """log sum_t exp(pair[..., s, t] + y[..., t]): [B, m, T] -> [B, m, T]."""
+        """log sum_t exp(pair[..., s, t] + y[..., t]): [B, m, T] -> [B, m, T], or without m."""
         return self._product(y, self.scores.mT, transpose=True)
 
     def _product(self, x: Tensor, scores: Tensor, transpose: bool) -> Tensor:
@@ -117,7 +135,7 @@ class Arcs:
         interior = self.inside & ~self.last & (self.position > 0)
         return self.live & interior.unsqueeze(-1)
 
-    @cached_property
+    @property
     def final_messages(self) -> Tensor:
         """[B, n, T]: log weight of what follows a tag where nothing does, at and beyond the last
         position: 0, or -inf at dead tags (and `alone`, which sums start from in one word)."""
@@ -137,7 +155,7 @@ class Arcs:
     def to(self, dtype: torch.dtype) -> Arcs:
         return self._map(lambda scores: scores.to(dtype))
 
-    def __truediv__(self, tau: float) -> Arcs:
+    def __truediv__(self, tau: float | Tensor) -> Arcs:
         return self._map(lambda scores: scores / tau)
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> Arcs:
@@ -165,10 +183,9 @@ class Arcs:
 
 def fold(chain: LinearChain) -> Arcs:
     """Fold and trim `chain`; NaN and sentences without a path are errors where values are read."""
-    transitions = chain.transitions
-    if transitions is None:
-        transitions = chain.unary.new_zeros(chain.num_tags, chain.num_tags)
-    unary, transitions, live = _trim(chain, transitions)
+    if not torch.is_grad_enabled():
+        chain = chain.detach()  # all of it: the transitions are used as they are
+    unary, transitions, live = _trim(chain)
     if checks_enabled(unary):
         lost = (chain.lengths > 0) & ~live.any(-1).any(-1)
         if bool(lost.any()):
@@ -183,18 +200,33 @@ def fold(chain: LinearChain) -> Arcs:
     return Arcs(full[:, :-1], full[:, 1:], Pairs(transitions), alone, live, chain.lengths)
 
 
-def _trim(chain: LinearChain, transitions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _trim(chain: LinearChain) -> tuple[Tensor, Tensor, Tensor]:
     """Scores without what lies beyond the lengths, and the live tags."""
     inside = chain.mask.unsqueeze(-1)
+    transitions = transition_scores(chain)
     if values_visible(chain.unary) and _all_finite(chain.unary) and _all_finite(transitions):
         return chain.unary, transitions, inside.expand_as(chain.unary)
-    unary = torch.where(inside, chain.unary, 0.0)
-    if not chain.shared:
-        transitions = torch.where(inside[:, 1:].unsqueeze(-1), transitions, 0.0)
-    check_scores("unary", unary)
-    check_scores("transitions", transitions)
+    unary, transitions = checked_scores(chain)
     nodes = (unary != -math.inf) & inside
     return unary, transitions, live_tags(nodes, transitions != -math.inf, chain.lengths)
+
+
+def transition_scores(chain: LinearChain) -> Tensor:
+    """The chain's transitions, or zeros [T, T]."""
+    if chain.transitions is None:
+        return chain.unary.new_zeros(chain.num_tags, chain.num_tags)
+    return chain.transitions
+
+
+def checked_scores(chain: LinearChain) -> tuple[Tensor, Tensor]:
+    """Unary and transition scores with 0 beyond the lengths; NaN is an error."""
+    unary = torch.where(chain.mask.unsqueeze(-1), chain.unary, 0.0)
+    transitions = transition_scores(chain)
+    if not chain.shared:
+        transitions = torch.where(chain.mask[:, 1:, None, None], transitions, 0.0)
+    _check_scores("unary", unary)
+    _check_scores("transitions", transitions)
+    return unary, transitions
 
 
 def _all_finite(scores: Tensor) -> bool:
@@ -204,7 +236,7 @@ def _all_finite(scores: Tensor) -> bool:
     return bool((low > -math.inf) & (high < math.inf))
 
 
-def check_scores(name: str, scores: Tensor) -> None:
+def _check_scores(name: str, scores: Tensor) -> None:
     """NaN and +inf are errors that name the entry (where values may be read)."""
     if not checks_enabled(scores):
         return

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from .checks import checks_enabled
+from .checks import check_temperature, checks_enabled
 from .structure import Structure
 
 __all__ = ["PAD", "LinearChain"]
@@ -73,6 +73,12 @@ class LinearChain:
         return self.unary.device
 
     @property
+    def requires_grad(self) -> bool:
+        """Whether any score does."""
+        transitions = self.transitions
+        return self.unary.requires_grad or (transitions is not None and transitions.requires_grad)
+
+    @property
     def shared(self) -> bool:
         """Whether one matrix serves all adjacent pairs."""
         return self.transitions is None or self.transitions.dim() == 2
@@ -130,31 +136,35 @@ class LinearChain:
 
     def __truediv__(self, tau: float | Tensor) -> LinearChain:
         """The problem at temperature `tau` > 0: every score divided by it."""
-        if isinstance(tau, Tensor) and tau.numel() != 1:
-            raise ValueError(f"temperature must be one number, got {list(tau.shape)}")
-        readable = not isinstance(tau, Tensor) or checks_enabled(tau)
-        if readable and not 0 < float(tau) < math.inf:
-            raise ValueError(f"temperature must be positive and finite, got {tau!r}")
+        tau = check_temperature(tau)
         return self._map(lambda scores: scores / tau, self.dtype)
 
     def __getitem__(self, index: SupportsIndex | slice | list[int] | Tensor) -> LinearChain:
         """The sentences `index` of the batch; an int gives a batch of one. Padding is kept."""
-        if isinstance(index, SupportsIndex) and (not isinstance(index, Tensor) or not index.dim()):
+        if isinstance(index, Tensor) and not index.dim() and index.dtype != torch.bool:
+            index = int(index)
+        elif hasattr(index, "__index__") and not isinstance(index, bool | Tensor):
             index = operator.index(index)
-        if isinstance(index, int):
+        if isinstance(index, int) and not isinstance(index, bool):
             if not -self.batch_size <= index < self.batch_size:
                 raise IndexError(f"sentence {index} of a batch of {self.batch_size}")
             index %= self.batch_size
             index = slice(index, index + 1)
+        if not isinstance(index, slice | list | Tensor):
+            raise TypeError(f"sentences are chosen by int, slice, list or tensor, not {index!r}")
+        lengths = self.lengths[index]
+        if lengths.dim() != 1:
+            raise IndexError("sentences are chosen along one axis")
         transitions = self.transitions
         if transitions is not None and not self.shared:
             transitions = transitions[index]
-        return self._new(self.unary[index], transitions, self.lengths[index], self.dtype)
+        return self._new(self.unary[index], transitions, lengths, self.dtype)
 
     def restrict(self, allowed: Tensor) -> LinearChain:
         """Remove the tags that `allowed` (bool [B, n, T]) forbids at a position: partial labels."""
-        if allowed.dtype != torch.bool:
-            raise TypeError(f"allowed must be bool, got {allowed.dtype}")
+        if not isinstance(allowed, Tensor) or allowed.dtype != torch.bool:
+            kind = allowed.dtype if isinstance(allowed, Tensor) else type(allowed).__name__
+            raise TypeError(f"allowed must be a bool tensor, got {kind}")
         if allowed.shape != self.unary.shape:
             raise ValueError(
                 f"allowed must be [B, n, T] = {list(self.unary.shape)}, got {list(allowed.shape)}"
@@ -165,6 +175,8 @@ class LinearChain:
 
     def constrain(self, structure: Structure) -> LinearChain:
         """Remove what `structure` forbids: tags at the start and the end, and transitions."""
+        if not isinstance(structure, Structure):
+            raise TypeError(f"structure must be a Structure, got {type(structure).__name__}")
         if structure.num_tags != self.num_tags:
             raise ValueError(
                 f"the structure has {structure.num_tags} tags, the chain has {self.num_tags}"
@@ -211,6 +223,8 @@ class LinearChain:
 
     def tag_index(self, tags: Tensor) -> Tensor:
         """`tags` [..., B, n] as valid indices: 0 beyond the lengths; bad tags are an error."""
+        if not isinstance(tags, Tensor):
+            raise TypeError(f"tags must be a tensor, got {type(tags).__name__}")
         expected = self.unary.shape[:2]
         if tags.shape[-2:] != expected:
             raise ValueError(f"tags must be [..., B, n] = {list(expected)}, got {list(tags.shape)}")
@@ -292,12 +306,17 @@ def _lengths(lengths: Tensor | Sequence[int] | None, unary: Tensor) -> Tensor:
     if lengths is None:
         return torch.full((batch,), n, dtype=torch.int64, device=unary.device)
     if not isinstance(lengths, Tensor):
-        lengths = torch.tensor(lengths, dtype=None if len(lengths) else torch.int64)
+        try:
+            lengths = torch.tensor(lengths, device=unary.device)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TypeError(f"lengths must be integers [B], got {lengths!r}") from error
+        if not lengths.numel():
+            lengths = lengths.long()  # an empty list has no type
     if lengths.dtype == torch.bool or lengths.is_floating_point() or lengths.is_complex():
         raise TypeError(f"lengths must be integers, got {lengths.dtype}")
     if list(lengths.shape) != [batch]:
         raise ValueError(f"lengths must be [B] = {[batch]}, got {list(lengths.shape)}")
-    lengths = lengths.to(unary.device, torch.int64)
+    lengths = lengths.to(unary.device, torch.int64, copy=True)
     if checks_enabled(unary):
         bad = (lengths < 0) | (lengths > n)
         if bool(bad.any()):

@@ -1,10 +1,15 @@
-"""`functools.cached_property` without its lock, which Python 3.10 and 3.11 take and which
-`torch.compile` cannot trace."""
+"""Attributes that are computed when they are first read.
+
+Like `functools.cached_property`, without its lock, which Python 3.10 and 3.11 take and which
+`torch.compile` cannot trace; and with autograd in mind.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, overload
+
+import torch
 
 __all__ = ["cached_property"]
 
@@ -12,8 +17,11 @@ T = TypeVar("T")
 
 
 class cached_property(Generic[T]):
-    """An attribute that is computed when it is first read, then kept in the instance's `__dict__`
-    (which works for frozen dataclasses too)."""
+    """Computed when first read, then kept in the instance's `__dict__` (frozen dataclasses too).
+
+    What is read under `no_grad` has no graph. If the instance says that it `requires_grad`, such a
+    value is returned but not kept: it would cut the gradient of whoever reads it later.
+    """
 
     def __init__(self, function: Callable[[Any], T]) -> None:
         self.function = function
@@ -30,5 +38,6 @@ class cached_property(Generic[T]):
         if instance is None:
             return self
         value = self.function(instance)
-        instance.__dict__[self.function.__name__] = value
+        if torch.is_grad_enabled() or not getattr(instance, "requires_grad", False):
+            instance.__dict__[self.function.__name__] = value
         return value

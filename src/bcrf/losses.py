@@ -18,7 +18,8 @@ def loss(solver: Solver, chain: LinearChain, tags: Tensor) -> Tensor:
     """Loss of the gold sequences, [B], >= 0; reduction is left to the caller.
 
     `ForwardBackward`: negative log-likelihood A(w) - <w, y>. `Bregman`: Fenchel-Young loss
-    B(w) - <w, y>. `MeanField`, `Unstructured`: cross-entropy sum_i -log r_i(y_i).
+    B(w) - <w, y>. `MeanField`, `Unstructured`: cross-entropy sum_i -log r_i(y_i). A gold sequence
+    that uses a removed tag or transition is an error, whichever the family.
 
     Args:
         tags: [B, n] integers; beyond the lengths anything, -100 for instance.

@@ -305,7 +305,7 @@ def _as_mask(name: str, value: Any, dims: int, device: torch.device | None) -> T
         mask = value.detach().clone()
     else:
         try:
-            mask = torch.tensor(value, device=device)
+            mask = torch.tensor(value, device=device or "cpu")
         except (TypeError, ValueError, RuntimeError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
             raise kind(f"{name}: expected {expected}, got {value!r} ({error})") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -174,7 +175,9 @@ class BregmanSolution(Solution):
         between = edge_log_sums(restricted.detach(), start)
         mass = clamp_rounding(dual_edges(self.arcs, self.lam) - between).sum(1)
         descent = clamp_rounding((between - dual_edges(restricted, lam)).sum(1))
-        return mass + descent + clamp_rounding(_alone(self.arcs) - _alone(restricted))
+        total = mass + descent + clamp_rounding(_alone(self.arcs) - _alone(restricted))
+        lost = (self.arcs.lengths > 0) & ~restricted.live.flatten(1).any(1)
+        return torch.where(lost, math.inf, total)
 
 
 def _alone(arcs: Arcs) -> Tensor:

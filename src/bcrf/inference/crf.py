@@ -35,6 +35,8 @@ class ForwardBackward:
 
     def __post_init__(self) -> None:
         kernels.get(self.backend)
+        if self.parallel and self.backend not in ("auto", "torch"):
+            raise ValueError(f"parallel=True has no backend {self.backend!r}, only 'torch'")
 
     def __call__(self, chain: LinearChain) -> CRFSolution:
         return CRFSolution(chain, fold(chain), self)
@@ -65,6 +67,11 @@ class CRFSolution(Solution):
 
     @cached_property
     def value(self) -> Tensor:
+        return self._total.to(self.beta.dtype)
+
+    @cached_property
+    def _total(self) -> Tensor:
+        """A(w) in the precision of the scale."""
         total = logsumexp(self.beta[:, :1]).sum(1) + self._scale
         return torch.where(self.arcs.lengths > 0, total, 0.0)
 
@@ -99,4 +106,5 @@ class CRFSolution(Solution):
 
     def partial_surprisal(self, allowed: Tensor) -> Tensor:
         """Marginal NLL, A(w) - A~(w): minus the log probability of the allowed sequences."""
-        return clamp_rounding(self.value - self.solver(self.chain.restrict(allowed)).value)
+        restricted = self.solver(self.chain.restrict(allowed))
+        return clamp_rounding(self._total - restricted._total).to(self.beta.dtype)

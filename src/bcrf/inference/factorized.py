@@ -7,13 +7,13 @@ import math
 import torch
 from torch import Tensor
 
-from ..arcs import check_scores
+from ..arcs import checked_scores
 from ..chain import LinearChain
 from ..checks import checks_enabled
 from ..logspace import clamp_rounding, logsumexp
 from .solution import Solution
 
-__all__ = ["FactorizedSolution", "unary_scores"]
+__all__ = ["FactorizedSolution", "factor_scores"]
 
 
 class FactorizedSolution(Solution):
@@ -46,10 +46,9 @@ class FactorizedSolution(Solution):
         return torch.where(self.chain.mask, terms, 0.0).sum(1)
 
 
-def unary_scores(chain: LinearChain) -> Tensor:
-    """Unary scores with 0 beyond the lengths; NaN and positions without a tag are errors."""
-    unary = torch.where(chain.mask.unsqueeze(-1), chain.unary, 0.0)
-    check_scores("unary", unary)
+def factor_scores(chain: LinearChain) -> tuple[Tensor, Tensor]:
+    """Unary and transition scores; NaN and positions without a tag are errors."""
+    unary, transitions = checked_scores(chain)
     if checks_enabled(unary):
         empty = (unary == -math.inf).all(-1)
         if bool(empty.any()):
@@ -58,4 +57,4 @@ def unary_scores(chain: LinearChain) -> Tensor:
                 f"sentence {sentence} has no path left: every tag of position {position} is "
                 "removed (-inf)"
             )
-    return unary
+    return unary, transitions

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..arcs import check_scores
 from ..chain import LinearChain
 from ..checks import check_count
 from ..lazy import cached_property
 from ..logspace import log_softmax, matmul
-from .factorized import FactorizedSolution, unary_scores
+from .factorized import FactorizedSolution, factor_scores
 
 __all__ = ["MeanField"]
 
@@ -44,22 +43,13 @@ class MeanField:
             raise ValueError(f"penalty must be finite and >= 0, got {self.penalty}")
 
     def __call__(self, chain: LinearChain) -> FactorizedSolution:
-        unary = unary_scores(chain)
-        pair = self._pair_scores(chain)
+        unary, pair = factor_scores(chain)
+        pair = torch.where(pair == -math.inf, -self.penalty, pair)
         log_r = log_softmax(unary)
         for _ in range(self.iterations):
             logits = unary + _messages(torch.exp(log_r), pair, chain.mask)
             log_r = log_softmax(logits)
         return _MeanFieldSolution(chain, log_r, unary, pair)
-
-    def _pair_scores(self, chain: LinearChain) -> Tensor:
-        if chain.transitions is None:
-            return chain.unary.new_zeros(chain.num_tags, chain.num_tags)
-        pair = chain.transitions
-        if not chain.shared:
-            pair = torch.where(chain.mask[:, 1:, None, None], pair, 0.0)
-        check_scores("transitions", pair)
-        return torch.where(pair == -math.inf, -self.penalty, pair)
 
 
 def _messages(r: Tensor, pair: Tensor, mask: Tensor) -> Tensor:

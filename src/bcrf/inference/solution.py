@@ -18,11 +18,18 @@ __all__ = ["Solution", "Solver"]
 class Solution(ABC):
     """The answer of a solver to a chain. Everything is computed when it is first asked for.
 
-    Values, losses and residuals are in float32 or better, marginals in the caller's dtype.
+    Values, losses and residuals are in float32 or better, marginals in the caller's dtype. A
+    solution made under `no_grad` has no gradients, whenever it is read. The scores are not copied:
+    do not change them in place before you are done with the solution.
     """
 
     def __init__(self, chain: LinearChain) -> None:
-        self.chain = chain
+        self.chain = chain if torch.is_grad_enabled() else chain.detach()
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether what is read here may have a gradient."""
+        return self.chain.requires_grad
 
     @cached_property
     @abstractmethod

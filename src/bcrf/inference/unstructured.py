@@ -10,7 +10,7 @@ from torch import Tensor
 from ..chain import LinearChain
 from ..lazy import cached_property
 from ..logspace import log_softmax, logsumexp
-from .factorized import FactorizedSolution, unary_scores
+from .factorized import FactorizedSolution, factor_scores
 
 __all__ = ["Unstructured"]
 
@@ -23,7 +23,7 @@ class Unstructured:
     """
 
     def __call__(self, chain: LinearChain) -> FactorizedSolution:
-        unary = unary_scores(chain)
+        unary, _ = factor_scores(chain)
         return _UnstructuredSolution(chain, unary)
 
 

@@ -105,7 +105,7 @@ def forward_messages(arcs: Arcs) -> Tensor:
 
 def best_paths(arcs: Arcs) -> Tensor:
     """Viterbi: tags [B, n] of a best path of each sentence, 0 beyond the length."""
-    tags = torch.zeros(arcs.live.shape[:2], dtype=torch.int64)
+    tags = torch.zeros(arcs.live.shape[:2], dtype=torch.int64, device=arcs.live.device)
     w = arcs.scores().double()
     for b, n in enumerate(arcs.lengths.tolist()):
         if n == 1:

@@ -72,46 +72,57 @@ def _step(arcs: Arcs, lam: Tensor, first: int, omega: float | Tensor) -> None:
 
 
 def backward_messages(arcs: Arcs) -> tuple[Tensor, Tensor]:
-    """See `naive.backward_messages`. Each message is normalised; the scale adds up the maxima."""
-    last = arcs.final_messages
-    message = last[:, -1] if last.shape[1] else last.sum(1)
-    scale = message.new_zeros(message.shape[0])
+    """See `naive.backward_messages`. Each message is normalised; the scale adds up the maxima, in
+    float64 where the device has it."""
+    n = arcs.live.shape[1]
+    if not n:
+        return arcs.alone, arcs.alone.sum((1, 2)).to(wide_dtype(arcs.alone.device))
+    *lasts, message = arcs.final_messages.unbind(1)
+    scale = message.new_zeros(len(message), dtype=wide_dtype(message.device))
     messages = [message]
-    for e in reversed(range(last.shape[1] - 1)):
-        step = slice(e, e + 1)
-        sums = arcs.pair[step].backward((arcs.right[:, e] + message).unsqueeze(1)).squeeze(1)
-        message = torch.where(arcs.edge[:, step], arcs.left[:, e] + sums, last[:, e])
-        peak = message.detach().amax(-1)
-        peak = torch.where(arcs.edge[:, e] & (peak > -math.inf), peak, 0.0)
-        scale = scale + peak
-        message = message - peak.unsqueeze(-1)
+    steps = zip(lasts, *_by_edge(arcs), strict=True)
+    for last, left, pair, right, edge in reversed(list(steps)):
+        message = torch.where(edge, left + pair.backward(right + message), last)
+        peak = message.detach().amax(-1, keepdim=True)
+        peak = torch.where(edge & (peak > -math.inf), peak, 0.0)
+        scale = scale + peak.squeeze(-1)
+        message = message - peak
         messages.append(message)
-    return torch.stack(messages[::-1], 1)[:, : last.shape[1]], scale
+    return torch.stack(messages[::-1], 1), scale
 
 
 def forward_messages(arcs: Arcs) -> Tensor:
     """See `naive.forward_messages`. Each message is normalised."""
-    message = torch.where(arcs.live[:, :1], 0.0, -math.inf).sum(1).to(arcs.left.dtype)
+    if not arcs.live.shape[1]:
+        return arcs.alone
+    message = torch.zeros_like(arcs.alone[:, 0]).masked_fill(~arcs.live[:, 0], -math.inf)
     messages = [message]
-    for e in range(arcs.left.shape[1]):
-        step = slice(e, e + 1)
-        sums = arcs.pair[step].forward((arcs.left[:, e] + message).unsqueeze(1)).squeeze(1)
-        message = torch.where(arcs.edge[:, step], arcs.right[:, e] + sums, 0.0)
+    for left, pair, right, edge in zip(*_by_edge(arcs), strict=True):
+        message = torch.where(edge, right + pair.forward(left + message), 0.0)
         peak = message.detach().amax(-1, keepdim=True)
         message = message - torch.where(peak == -math.inf, 0.0, peak)
         messages.append(message)
-    return torch.stack(messages, 1)[:, : arcs.live.shape[1]]
+    return torch.stack(messages, 1)
+
+
+def _by_edge(
+    arcs: Arcs,
+) -> tuple[Sequence[Tensor], Sequence[Pairs], Sequence[Tensor], Sequence[Tensor]]:
+    """left [B, T], pair, right [B, T] and edge [B, 1] of each edge."""
+    left, right = arcs.left.unbind(1), arcs.right.unbind(1)
+    return left, arcs.pair.steps(len(left)), right, arcs.edge.unsqueeze(-1).unbind(1)
 
 
 def scan_backward_messages(arcs: Arcs) -> tuple[Tensor, Tensor]:
     """`backward_messages` by an associative scan over T x T matrices: depth log n, work n T^3."""
     last = arcs.final_messages
     if not last.shape[1]:
-        return last, last.new_zeros(last.shape[0])
+        return last, last.sum((1, 2)).to(wide_dtype(last.device))
     matrices, peak = _matrices(arcs)
     position = (arcs.lengths - 1).clamp(min=0).view(-1, 1, 1).expand(-1, 1, last.shape[-1])
     beta = _messages(matrices, last.gather(1, position).squeeze(1))
-    return torch.where(arcs.inside.unsqueeze(-1), beta, 0.0), peak.flatten(1).sum(1)
+    beta = torch.where(arcs.inside.unsqueeze(-1), beta, 0.0)
+    return beta, peak.flatten(1).sum(1, dtype=wide_dtype(last.device))
 
 
 def scan_forward_messages(arcs: Arcs) -> Tensor:
@@ -141,18 +152,19 @@ def _messages(matrices: Tensor, end: Tensor) -> Tensor:
 def best_paths(arcs: Arcs) -> Tensor:
     """See `naive.best_paths`. Sums in float64 where the device has it: ties and rounding of long
     float32 sums decide nothing."""
+    if not arcs.live.shape[1]:
+        return torch.zeros_like(arcs.inside, dtype=torch.int64)
     wide = wide_dtype(arcs.left.device)
-    last = arcs.final_messages.to(wide)
-    n = last.shape[1]
-    if n == 0:
-        return last.new_zeros(last.shape[:2], dtype=torch.int64)
-    message, choices = last[:, -1], []
-    for e in reversed(range(n - 1)):
-        scores = arcs.pair.scores if arcs.pair.shared else arcs.pair.scores[:, e]
-        ends = scores.to(wide) + (arcs.right[:, e].to(wide) + message).unsqueeze(1)
-        best, choice = ends.max(-1)
-        message = torch.where(arcs.edge[:, e : e + 1], arcs.left[:, e].to(wide) + best, last[:, e])
-        choices.append(choice)
+    *lasts, message = arcs.final_messages.to(wide).unbind(1)
+    choices = []
+    steps = zip(lasts, *_by_edge(arcs), strict=True)
+    for last, left, pair, right, edge in reversed(list(steps)):
+        ends = pair.scores.to(wide) + (right.to(wide) + message).unsqueeze(1)
+        # Not `max`, which opens a parallel region for every small tensor.
+        choice = ends.argmax(-1, keepdim=True)
+        best = ends.gather(-1, choice).squeeze(-1)
+        message = torch.where(edge, left.to(wide) + best, last)
+        choices.append(choice.squeeze(-1))
     tag = message.argmax(-1, keepdim=True)
     tags = [tag]
     for choice in reversed(choices):
