@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 import bcrf
 from tests.strategies import random_chain_arrays
@@ -111,3 +113,38 @@ def test_messages_do_not_copy_all_arcs_at_each_step() -> None:
         return sum(max(event.self_cpu_memory_usage, 0) for event in profile.events())
 
     assert gradient_bytes(128) < 2.5 * gradient_bytes(64)
+
+
+class LargestTensor(TorchDispatchMode):
+    """Remembers the largest number of elements that any operation returned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numel = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        result = function(*args, **(kwargs or {}))
+        for x in tree_leaves(result):
+            if isinstance(x, torch.Tensor):
+                self.numel = max(self.numel, x.untyped_storage().nbytes() // x.element_size())
+        return result
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [bcrf.Bregman(), bcrf.Bregman(50, 1e-4), bcrf.ForwardBackward(), bcrf.MeanField()],
+    ids=["bregman", "bregman-tolerance", "crf", "mean-field"],
+)
+def test_shared_transitions_are_never_copied_to_every_edge(solver: bcrf.Solver) -> None:
+    """Loss, gradient, marginals and decoding of a shared chain: no [B, n, T, T] at all."""
+    unary, transitions, lengths = random_chain_arrays(3, 4, 40, 16)
+    for scores in (unary, transitions):
+        scores.requires_grad_()
+    tags = torch.zeros(4, 40, dtype=torch.int64)
+    with LargestTensor() as largest:
+        chain = bcrf.LinearChain(unary, transitions, lengths)
+        bcrf.loss(solver, chain, tags).sum().backward()
+        _ = solver(chain).tag_marginals
+        bcrf.decode(solver, chain)
+        bcrf.viterbi(chain)
+    assert largest.numel <= 2 * 4 * 40 * 16
