@@ -7,12 +7,20 @@ illegal tags are looked for in eager mode on the CPU only, unless `set_checks` s
 from __future__ import annotations
 
 import math
+from numbers import Real
 from types import TracebackType
 
 import torch
 from torch import Tensor
 
-__all__ = ["check_count", "check_temperature", "checks_enabled", "set_checks", "values_visible"]
+__all__ = [
+    "check_count",
+    "check_number",
+    "check_temperature",
+    "checks_enabled",
+    "set_checks",
+    "values_visible",
+]
 
 _setting: bool | None = None
 
@@ -66,14 +74,20 @@ def check_count(name: str, value: object, least: int = 0) -> None:
         raise ValueError(f"{name} must be at least {least}, got {value}")
 
 
+def check_number(name: str, value: object) -> None:
+    """Raise unless the argument `name` is a number."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+
+
 def check_temperature(tau: float | Tensor) -> float | Tensor:
     """Raise unless `tau` is one number > 0; a tensor comes back without dimensions."""
     if isinstance(tau, Tensor):
         if tau.numel() != 1:
             raise ValueError(f"temperature must be one number, got {list(tau.shape)}")
         tau = tau.reshape(())
-    elif isinstance(tau, bool) or not isinstance(tau, int | float):
-        raise TypeError(f"temperature must be a number, got {tau!r}")
+    else:
+        check_number("temperature", tau)
     readable = not isinstance(tau, Tensor) or checks_enabled(tau)
     if readable and not 0 < float(tau) < math.inf:
         raise ValueError(f"temperature must be positive and finite, got {tau!r}")

@@ -13,7 +13,7 @@ from torch import Tensor
 from .. import kernels
 from ..arcs import Arcs, fold
 from ..chain import LinearChain
-from ..checks import check_count
+from ..checks import check_count, check_number
 from ..flow import edge_log_sums, edge_softmax, incoming_outgoing, residual
 from ..lazy import cached_property
 from ..logspace import clamp_rounding, logsumexp, softmax
@@ -56,11 +56,17 @@ class Bregman:
 
     def __post_init__(self) -> None:
         check_count("iterations", self.iterations)
-        if self.tolerance is not None and not self.tolerance >= 0:
-            raise ValueError(f"tolerance must be >= 0 or None, got {self.tolerance}")
-        relaxation = self.relaxation
-        if relaxation != "ramp" and (isinstance(relaxation, str) or not 0 < relaxation < 2):
-            raise ValueError(f"relaxation must be 'ramp' or in (0, 2), got {relaxation!r}")
+        if self.tolerance is not None:
+            check_number("tolerance", self.tolerance)
+            if not self.tolerance >= 0:
+                raise ValueError(f"tolerance must be >= 0 or None, got {self.tolerance}")
+        if isinstance(self.relaxation, str):
+            if self.relaxation != "ramp":
+                raise ValueError(f"relaxation must be 'ramp' or a number, got {self.relaxation!r}")
+        else:
+            check_number("relaxation", self.relaxation)
+            if not 0 < self.relaxation < 2:
+                raise ValueError(f"relaxation must be in (0, 2), got {self.relaxation}")
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {known}, got {getattr(self, name)!r}")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..chain import LinearChain
-from ..checks import check_count
+from ..checks import check_count, check_number
 from ..lazy import cached_property
 from ..logspace import log_softmax, matmul
 from .factorized import FactorizedSolution, factor_scores
@@ -39,6 +39,7 @@ class MeanField:
 
     def __post_init__(self) -> None:
         check_count("iterations", self.iterations)
+        check_number("penalty", self.penalty)
         if not 0 <= self.penalty < math.inf:
             raise ValueError(f"penalty must be finite and >= 0, got {self.penalty}")
 
