@@ -52,14 +52,18 @@ class Pairs:
             part.__dict__["_exponential"] = (exp[:, edges], peak[:, edges])
         return part
 
-    def steps(self, m: int) -> Sequence[Pairs]:
-        """The pairs of each of the m edges, [T, T] or [B, T, T], for a loop over positions.
+    def edge_scores(self, m: int) -> Sequence[Tensor]:
+        """The scores of each of the m edges, [T, T] or [B, T, T], for a loop over positions.
 
         One `unbind` for all: the gradient of a slice per step would fill the whole tensor each.
         """
+        return [self.scores] * m if self.shared else self.scores.unbind(1)
+
+    def steps(self, m: int) -> Sequence[Pairs]:
+        """The pairs of each of the m edges, with their share of the exponentials."""
         if self.shared:
             return [self] * m
-        parts = [Pairs(scores) for scores in self.scores.unbind(1)]
+        parts = [Pairs(scores) for scores in self.edge_scores(m)]
         if values_visible(self.scores):
             exponentials = zip(*(x.unbind(1) for x in self._exponential), strict=True)
             for part, exponential_ in zip(parts, exponentials, strict=True):

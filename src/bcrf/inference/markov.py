@@ -29,13 +29,13 @@ def sample(
     arcs, beta = solution.arcs, solution.beta
     batch, n, num_tags = beta.shape
     tags = torch.zeros(num_samples, batch, n, dtype=torch.int64, device=beta.device)
-    pairs = arcs.pair.steps(n - 1)
+    pairs = arcs.pair.edge_scores(n - 1)
     for i in range(n if num_samples and batch else 0):
         if i == 0:
             logits = beta[:, 0].expand(num_samples, batch, num_tags)
         else:
             e = i - 1
-            pair = pairs[e].scores.expand(batch, -1, -1)
+            pair = pairs[e].expand(batch, -1, -1)
             before = tags[..., e].unsqueeze(-1).expand(-1, -1, num_tags).unsqueeze(2)
             rows = pair.expand(num_samples, -1, -1, -1).gather(2, before).squeeze(2)
             logits = rows + (arcs.right[:, e] + beta[:, i])

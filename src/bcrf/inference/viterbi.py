@@ -57,9 +57,9 @@ def _k_best_paths(arcs: Arcs, k: int) -> tuple[Tensor, Tensor]:
     # Beyond the end there is one way to go on.
     last = torch.where(rank == 0, arcs.final_messages.to(wide).unsqueeze(-1), -math.inf)
     ends, choices = last[:, -1], []
-    pairs = arcs.pair.steps(n - 1)
+    pairs = arcs.pair.edge_scores(n - 1)
     for e in reversed(range(n - 1)):
-        scores = pairs[e].scores.to(wide)
+        scores = pairs[e].to(wide)
         after = arcs.right[:, e].to(wide).unsqueeze(-1) + ends  # [B, T, k]
         candidates = scores.unsqueeze(-1) + after.unsqueeze(1)  # [B, from, to, k]
         best, choice = candidates.flatten(2).topk(k, -1)

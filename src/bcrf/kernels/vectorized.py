@@ -80,8 +80,8 @@ def backward_messages(arcs: Arcs) -> tuple[Tensor, Tensor]:
     *lasts, message = arcs.final_messages.unbind(1)
     scale = message.new_zeros(len(message), dtype=wide_dtype(message.device))
     messages = [message]
-    steps = zip(lasts, *_by_edge(arcs), strict=True)
-    for last, left, pair, right, edge in reversed(list(steps)):
+    steps = zip(lasts, arcs.pair.steps(n - 1), *_by_edge(arcs), strict=True)
+    for last, pair, left, right, edge in reversed(list(steps)):
         message = torch.where(edge, left + pair.backward(right + message), last)
         peak = message.detach().amax(-1, keepdim=True)
         peak = torch.where(edge & (peak > -math.inf), peak, 0.0)
@@ -97,7 +97,8 @@ def forward_messages(arcs: Arcs) -> Tensor:
         return arcs.alone
     message = torch.zeros_like(arcs.alone[:, 0]).masked_fill(~arcs.live[:, 0], -math.inf)
     messages = [message]
-    for left, pair, right, edge in zip(*_by_edge(arcs), strict=True):
+    pairs = arcs.pair.steps(arcs.left.shape[1])
+    for pair, left, right, edge in zip(pairs, *_by_edge(arcs), strict=True):
         message = torch.where(edge, right + pair.forward(left + message), 0.0)
         peak = message.detach().amax(-1, keepdim=True)
         message = message - torch.where(peak == -math.inf, 0.0, peak)
@@ -105,12 +106,9 @@ def forward_messages(arcs: Arcs) -> Tensor:
     return torch.stack(messages, 1)
 
 
-def _by_edge(
-    arcs: Arcs,
-) -> tuple[Sequence[Tensor], Sequence[Pairs], Sequence[Tensor], Sequence[Tensor]]:
-    """left [B, T], pair, right [B, T] and edge [B, 1] of each edge."""
-    left, right = arcs.left.unbind(1), arcs.right.unbind(1)
-    return left, arcs.pair.steps(len(left)), right, arcs.edge.unsqueeze(-1).unbind(1)
+def _by_edge(arcs: Arcs) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
+    """left [B, T], right [B, T] and edge [B, 1] of each edge."""
+    return arcs.left.unbind(1), arcs.right.unbind(1), arcs.edge.unsqueeze(-1).unbind(1)
 
 
 def scan_backward_messages(arcs: Arcs) -> tuple[Tensor, Tensor]:
@@ -157,9 +155,9 @@ def best_paths(arcs: Arcs) -> Tensor:
     wide = wide_dtype(arcs.left.device)
     *lasts, message = arcs.final_messages.to(wide).unbind(1)
     choices = []
-    steps = zip(lasts, *_by_edge(arcs), strict=True)
-    for last, left, pair, right, edge in reversed(list(steps)):
-        ends = pair.scores.to(wide) + (right.to(wide) + message).unsqueeze(1)
+    steps = zip(lasts, arcs.pair.edge_scores(len(lasts)), *_by_edge(arcs), strict=True)
+    for last, scores, left, right, edge in reversed(list(steps)):
+        ends = scores.to(wide) + (right.to(wide) + message).unsqueeze(1)
         # Not `max`, which opens a parallel region for every small tensor.
         choice = ends.argmax(-1, keepdim=True)
         best = ends.gather(-1, choice).squeeze(-1)
