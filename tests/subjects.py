@@ -26,7 +26,7 @@ from bcrf import (
     viterbi,
 )
 from tests import oracles
-from tests.strategies import Pairs, random_chain_arrays
+from tests.strategies import ChainArrays, Pairs, random_chain_arrays
 
 TOLERANCE = 1e-9
 """Of exact methods in float64, everywhere."""
@@ -66,6 +66,11 @@ def close(actual: Any, expected: Any) -> None:
     if not isinstance(expected, (Tensor, tuple, dict)):
         expected = torch.tensor(np.asarray(expected, dtype=np.float64))
     torch.testing.assert_close(actual, expected, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+def arrays_of(chain: LinearChain) -> ChainArrays:
+    """The arguments that would make the chain again."""
+    return ChainArrays(chain.unary, chain.transitions, chain.lengths)
 
 
 def padded(parts: Sequence[oracles.Array], like: Tensor) -> Tensor:

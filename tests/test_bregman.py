@@ -15,6 +15,7 @@ from bcrf.flow import edge_log_sums
 from bcrf.kernels import KERNELS
 from tests import oracles
 from tests.strategies import random_chain_arrays
+from tests.subjects import arrays_of
 
 KINDS = ["none", "shared", "per_pair"]
 CONVERGED = bcrf.Bregman(20_000, tolerance=1e-12, relaxation=1.3)
@@ -174,7 +175,7 @@ def test_algorithm_1_of_the_paper(k: int, kind: str, removed: float) -> None:
         (ours, {"fold": "half", "first": 1, "omega": list(ours.omegas)}),
     ):
         found = solver(chain).edge_marginals
-        for b, (unary, pair) in enumerate(oracles.sentences(*arrays(chain))):
+        for b, (unary, pair) in enumerate(oracles.sentences(*arrays_of(chain))):
             q = oracles.projections(unary, pair, k, **options)
             assert_close(found[b, : len(q)], torch.from_numpy(q), rtol=0, atol=1e-10)
 
@@ -185,10 +186,6 @@ def test_tag_marginals_of_the_paper_are_the_outgoing_mass() -> None:
     q, p = solution.edge_marginals, solution.tag_marginals
     assert_close(p[:, :-1], q.sum(-1), rtol=0, atol=1e-12)
     assert_close(p[:, -1], q[:, -1].sum(-2), rtol=0, atol=1e-12)
-
-
-def arrays(chain: bcrf.LinearChain) -> tuple[Tensor, Tensor | None, Tensor]:
-    return chain.unary, chain.transitions, chain.lengths
 
 
 @pytest.mark.parametrize("relaxation", [1.0, 1.3, "ramp"])

@@ -28,6 +28,7 @@ from tests.subjects import (
     KINDS,
     STRUCTURED,
     TOLERANCE,
+    arrays_of,
     close,
     gold_of,
     padded,
@@ -86,10 +87,6 @@ def problem(case: Case, other: int = 0) -> tuple[LinearChain, list[oracles.Sente
         more = random_chain_arrays(seed + other, 3, n, tags, pairs=kind, removed=removed)
         arrays = more._replace(lengths=arrays.lengths)
     return LinearChain(*arrays), oracles.sentences(*arrays)
-
-
-def arrays_of(chain: LinearChain) -> ChainArrays:
-    return ChainArrays(chain.unary, chain.transitions, chain.lengths)
 
 
 @cache

@@ -207,7 +207,7 @@ def fold(chain: LinearChain) -> Arcs:
 def _trim(chain: LinearChain) -> tuple[Tensor, Tensor, Tensor]:
     """Scores without what lies beyond the lengths, and the live tags."""
     inside = chain.mask.unsqueeze(-1)
-    transitions = transition_scores(chain)
+    transitions = chain.pair_scores
     if values_visible(chain.unary) and _all_finite(chain.unary) and _all_finite(transitions):
         return chain.unary, transitions, inside.expand_as(chain.unary)
     unary, transitions = checked_scores(chain)
@@ -215,17 +215,10 @@ def _trim(chain: LinearChain) -> tuple[Tensor, Tensor, Tensor]:
     return unary, transitions, live_tags(nodes, transitions != -math.inf, chain.lengths)
 
 
-def transition_scores(chain: LinearChain) -> Tensor:
-    """The chain's transitions, or zeros [T, T]."""
-    if chain.transitions is None:
-        return chain.unary.new_zeros(chain.num_tags, chain.num_tags)
-    return chain.transitions
-
-
 def checked_scores(chain: LinearChain) -> tuple[Tensor, Tensor]:
     """Unary and transition scores with 0 beyond the lengths; NaN is an error."""
     unary = torch.where(chain.mask.unsqueeze(-1), chain.unary, 0.0)
-    transitions = transition_scores(chain)
+    transitions = chain.pair_scores
     if not chain.shared:
         transitions = torch.where(chain.mask[:, 1:, None, None], transitions, 0.0)
     _check_scores("unary", unary)

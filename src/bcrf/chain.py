@@ -84,6 +84,13 @@ class LinearChain:
         return self.transitions is None or self.transitions.dim() == 2
 
     @property
+    def pair_scores(self) -> Tensor:
+        """The transitions, or zeros [T, T] where there are none."""
+        if self.transitions is None:
+            return self.unary.new_zeros(self.num_tags, self.num_tags)
+        return self.transitions
+
+    @property
     def mask(self) -> Tensor:
         """bool [B, n]: positions within the lengths."""
         return self._positions < self.lengths.unsqueeze(1)
@@ -184,10 +191,7 @@ class LinearChain:
         structure = structure.to(self.device)
         first, last = self.first.unsqueeze(-1), self.last.unsqueeze(-1)
         allowed = (structure.start | ~first) & (structure.end | ~last)
-        transitions = self.transitions
-        if transitions is None:
-            transitions = self.unary.new_zeros(self.num_tags, self.num_tags)
-        transitions = torch.where(structure.follow, transitions, -math.inf)
+        transitions = torch.where(structure.follow, self.pair_scores, -math.inf)
         unary = torch.where(allowed, self.unary, -math.inf)
         return self._new(unary, transitions, self.lengths, self.dtype)
 

@@ -39,9 +39,10 @@ def project(
     Returns:
         [B, n, T], lam after the last step.
     """
+    w = arcs.scores(lam)
     lam = lam.clone()
     for b, n in enumerate(arcs.lengths.tolist()):
-        log_q = arcs.scores(lam)[b].clone()
+        log_q = w[b].clone()
         omega = 1.0
         for k, planned in enumerate(omegas):
             if tolerance is not None:

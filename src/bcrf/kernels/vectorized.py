@@ -95,7 +95,7 @@ def forward_messages(arcs: Arcs) -> Tensor:
     """See `naive.forward_messages`. Each message is normalised."""
     if not arcs.live.shape[1]:
         return arcs.alone
-    message = torch.zeros_like(arcs.alone[:, 0]).masked_fill(~arcs.live[:, 0], -math.inf)
+    message = _first_message(arcs)
     messages = [message]
     pairs = arcs.pair.steps(arcs.left.shape[1])
     for pair, left, right, edge in zip(pairs, *_by_edge(arcs), strict=True):
@@ -104,6 +104,11 @@ def forward_messages(arcs: Arcs) -> Tensor:
         message = message - torch.where(peak == -math.inf, 0.0, peak)
         messages.append(message)
     return torch.stack(messages, 1)
+
+
+def _first_message(arcs: Arcs) -> Tensor:
+    """[B, T]: nothing comes before position 0; -inf at dead tags."""
+    return torch.zeros_like(arcs.alone[:, 0]).masked_fill(~arcs.live[:, 0], -math.inf)
 
 
 def _by_edge(arcs: Arcs) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
@@ -128,8 +133,7 @@ def scan_forward_messages(arcs: Arcs) -> Tensor:
     if not arcs.live.shape[1]:
         return arcs.alone
     matrices, _ = _matrices(arcs)
-    start = torch.where(arcs.live[:, 0], 0.0, -math.inf).to(matrices.dtype)
-    return _messages(matrices.mT.flip(1), start).flip(1)
+    return _messages(matrices.mT.flip(1), _first_message(arcs)).flip(1)
 
 
 def _matrices(arcs: Arcs) -> tuple[Tensor, Tensor]:
