@@ -45,7 +45,7 @@ class TestKernel:
     def test_messages(self, name, n, tags, kind, removed) -> None:
         chain = chains(n, tags, kind, removed)
         arcs = fold(chain)
-        naive, other = get("naive"), get(name)
+        naive, other = get("naive", chain.unary), get(name, chain.unary)
         (beta, scale), (beta_2, scale_2) = (k.backward_messages(arcs) for k in (naive, other))
         alpha, alpha_2 = (k.forward_messages(arcs) for k in (naive, other))
         total, total_2 = logsumexp(beta[:, :1]), logsumexp(beta_2[:, :1])
@@ -60,7 +60,7 @@ class TestKernel:
     def test_best_paths(self, name, n, tags, kind, removed) -> None:
         chain = chains(n, tags, kind, removed)
         arcs = fold(chain)
-        naive, other = (chain.score(get(k).best_paths(arcs)) for k in ("naive", name))
+        naive, other = (chain.score(get(k, chain.unary).best_paths(arcs)) for k in ("naive", name))
         assert_close(other, naive, rtol=0, atol=1e-12)
 
     def test_gradients(self, name, n, tags, kind, removed) -> None:

@@ -21,6 +21,7 @@ from .inference import (
     sample,
     viterbi,
 )
+from .kernels import backends
 from .losses import loss, partial_loss
 from .structure import Structure
 
@@ -37,6 +38,7 @@ __all__ = [
     "Structure",
     "Unstructured",
     "__version__",
+    "backends",
     "certified_decode",
     "decode",
     "entropy",

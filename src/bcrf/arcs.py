@@ -140,6 +140,15 @@ class Arcs:
         return self.live & interior.unsqueeze(-1)
 
     @property
+    def unary(self) -> Tensor:
+        """The unary scores [B, n, T] that were folded; 0 beyond the length."""
+        edge = self.edge.unsqueeze(-1)
+        after = torch.where(edge, self.left, 0.0)
+        before = torch.where(edge, self.right, 0.0)
+        none = torch.zeros_like(self.alone[:, :1])
+        return self.alone + torch.cat([after, none], 1) + torch.cat([none, before], 1)
+
+    @property
     def final_messages(self) -> Tensor:
         """[B, n, T]: log weight of what follows a tag where nothing does, at and beyond the last
         position: 0, or -inf at dead tags (and `alone`, which sums start from in one word)."""

@@ -7,10 +7,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from . import kernels
 from .arcs import Arcs, fold
 from .chain import LinearChain
 from .checks import check_temperature, values_visible
 from .inference import Bregman, Solver, viterbi
+from .inference.viterbi import best_score
+from .kernels import native, ops
 from .logspace import wide_dtype
 
 __all__ = ["CertifiedTags", "certified_decode", "decode"]
@@ -25,7 +28,12 @@ def decode(solver: Solver, chain: LinearChain, temperature: float = 1.0) -> Tens
     With `Bregman` at a low temperature (the paper: 0.1) this approximates the best sequence. Tags
     are chosen one by one: the sequence may use removed transitions.
     """
+    fused = getattr(solver, "fused_decode", None)
     with torch.no_grad():
+        if fused is not None and not isinstance(temperature, Tensor):
+            tags: Tensor | None = fused(chain, float(check_temperature(temperature)))
+            if tags is not None:
+                return tags
         return solver(chain.detach() / temperature).best_tags()
 
 
@@ -54,6 +62,14 @@ def certified_decode(
     tau = check_temperature(temperature)
     problem = chain.detach()
     solver = Bregman(iterations, backend=backend)
+    how = kernels.route(backend, chain.unary)
+    if how is not None and not isinstance(tau, Tensor):
+        run = native.certified if how == "native" else ops.certified
+        with torch.no_grad():
+            found = run(chain.unary, chain.pair_scores, chain.lengths, solver.omegas, tau)
+        if found is not None:
+            tags, score, certified = found
+            return CertifiedTags(tags, best_score(chain, tags, score), certified)
     with torch.no_grad():
         arcs = fold(problem)
         lam = solver.dual(arcs / tau) * tau

@@ -28,6 +28,11 @@ def loss(solver: Solver, chain: LinearChain, tags: Tensor) -> Tensor:
         raise ValueError(
             f"tags must be [B, n] = {list(chain.unary.shape[:2])}, got {list(tags.shape)}"
         )
+    fused = getattr(solver, "fused_loss", None)
+    if fused is not None and tags.dtype is torch.int64 and tags.device == chain.device:
+        value: Tensor | None = fused(chain, tags)
+        if value is not None:
+            return value
     _check_legal(chain, tags)
     return solver(chain).surprisal(tags)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -15,8 +15,10 @@ from ..arcs import Arcs, fold
 from ..chain import LinearChain
 from ..checks import check_count, check_number
 from ..flow import edge_log_sums, edge_softmax, incoming_outgoing, residual
+from ..kernels import native, ops
 from ..lazy import cached_property
 from ..logspace import clamp_rounding, logsumexp, softmax
+from .fused import fused_value
 from .implicit import dual_edges, implicit_dual
 from .solution import Solution
 
@@ -70,7 +72,7 @@ class Bregman:
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {known}, got {getattr(self, name)!r}")
-        kernels.get(self.backend)
+        kernels.check(self.backend)
 
     @classmethod
     def paper(cls, iterations: int = 10) -> Bregman:
@@ -87,14 +89,49 @@ class Bregman:
         return (*ramp[:-1], 1.0) if ramp else ()
 
     def __call__(self, chain: LinearChain) -> BregmanSolution:
-        arcs = fold(chain)
-        return BregmanSolution(chain, arcs, self.dual(arcs), self)
+        return BregmanSolution(chain, self)
+
+    def fused_loss(self, chain: LinearChain, tags: Tensor) -> Tensor | None:
+        """The loss of `tags` from a compiled kernel, [B]; None if there is none for this chain, or
+        if something is wrong with it."""
+        how = kernels.route(self.backend, chain.unary)
+        if how is None:
+            return None
+        arrays = (chain.unary, chain.pair_scores, chain.lengths)
+        settings = self._settings
+        if how == "op":
+            slopes = torch.is_grad_enabled() and chain.requires_grad
+            value: Tensor = ops.bregman(*arrays, tags, *settings[:4], slopes)[0]
+            return value.to(chain.unary.dtype)
+
+        def again(problem: LinearChain) -> Tensor:
+            return replace(self, backend="torch")(problem).surprisal(tags)
+
+        return fused_value(
+            chain, lambda wanted: native.bregman(*arrays, settings, tags, wanted), again
+        )
+
+    def fused_decode(self, chain: LinearChain, temperature: float) -> Tensor | None:
+        """The most probable tags [B, n] from a compiled kernel, or None."""
+        how = kernels.route(self.backend, chain.unary)
+        if how is None:
+            return None
+        arrays = (chain.unary, chain.pair_scores, chain.lengths)
+        if how == "op":
+            tags: Tensor = ops.most_probable(*arrays, *self._settings, temperature)
+            return tags
+        return native.most_probable(*arrays, self._settings, temperature)
+
+    @property
+    def _settings(self) -> native.Settings:
+        right, outgoing = self.gauge == "right", self.marginals == "outgoing"
+        return native.Settings(self.omegas, self.first, self.tolerance, right, outgoing)
 
     def dual(self, arcs: Arcs, start: Tensor | None = None) -> Tensor:
         """The projections alone: lam [B, n, T], from `start` or else from the gauge's own."""
         arcs = arcs.detach()
         lam = self._start(arcs) if start is None else start
-        kernel = kernels.get(self.backend)
+        kernel = kernels.get(self.backend, arcs.left)
         with torch.no_grad():
             return kernel.project(arcs, lam, self.omegas, self.first, self.tolerance)
 
@@ -121,18 +158,40 @@ class BregmanSolution(Solution):
     derivatives, and those of the marginals, are exact at convergence (see `implicit`).
     """
 
-    def __init__(self, chain: LinearChain, arcs: Arcs, lam: Tensor, solver: Bregman) -> None:
+    def __init__(self, chain: LinearChain, solver: Bregman) -> None:
         super().__init__(chain)
-        self.arcs = arcs
-        self.lam = lam
         self.solver = solver
+        self._flow = self._fused_flow()
+        self.lam = solver.dual(self.arcs) if self._flow is None else self._flow.lam
+
+    def _fused_flow(self) -> native.Flow | None:
+        chain, settings = self.chain.detach(), self.solver._settings
+        how = kernels.route(self.solver.backend, chain.unary)
+        if how is None:
+            return None
+        arrays = (chain.unary, chain.pair_scores, chain.lengths)
+        if how == "op":
+            return native.Flow(*ops.bregman_flow(*arrays, *settings))
+        return native.flow(*arrays, settings)
+
+    @cached_property
+    def arcs(self) -> Arcs:
+        return fold(self.chain)
 
     @cached_property
     def value(self) -> Tensor:
+        if self._flow is not None and not self._differentiable:
+            return self._flow.value.to(self.chain.unary.dtype)
         return dual_edges(self.arcs, self.lam).sum(1) + _alone(self.arcs)
+
+    @property
+    def _differentiable(self) -> bool:
+        return torch.is_grad_enabled() and self.requires_grad
 
     @cached_property
     def residual(self) -> Tensor:
+        if self._flow is not None:
+            return self._flow.residual.to(self.chain.unary.dtype)
         return residual(self.arcs.detach(), self.lam)
 
     @cached_property
@@ -149,12 +208,16 @@ class BregmanSolution(Solution):
         return outgoing - lam
 
     def tag_probabilities(self) -> Tensor:
+        if self._flow is not None and not self._differentiable:
+            return self._flow.marginals
         return softmax(self.tag_logits())
 
     def edge_probabilities(self) -> Tensor:
         return edge_softmax(self.arcs, self.arcs.scores(self._following))
 
     def best_tags(self) -> Tensor:
+        if self._flow is not None:
+            return self.chain.pad(self._flow.marginals.argmax(-1))
         return self.chain.pad(self.tag_logits().argmax(-1))
 
     def surprisal(self, tags: Tensor) -> Tensor:

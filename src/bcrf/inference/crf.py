@@ -12,9 +12,10 @@ from .. import kernels
 from ..arcs import Arcs, fold
 from ..chain import LinearChain
 from ..flow import edge_softmax
-from ..kernels import vectorized
+from ..kernels import native, ops, vectorized
 from ..lazy import cached_property
 from ..logspace import clamp_rounding, log_softmax, logsumexp, softmax
+from .fused import fused_value
 from .solution import Solution
 
 __all__ = ["CRFSolution", "ForwardBackward"]
@@ -34,12 +35,39 @@ class ForwardBackward:
     backend: str = "auto"
 
     def __post_init__(self) -> None:
-        kernels.get(self.backend)
+        kernels.check(self.backend)
         if self.parallel and self.backend not in ("auto", "torch"):
             raise ValueError(f"parallel=True has no backend {self.backend!r}, only 'torch'")
 
     def __call__(self, chain: LinearChain) -> CRFSolution:
-        return CRFSolution(chain, fold(chain), self)
+        return CRFSolution(chain, self)
+
+    def fused_loss(self, chain: LinearChain, tags: Tensor) -> Tensor | None:
+        """The loss of `tags` from a compiled kernel, [B]; None if there is none for this chain, or
+        if something is wrong with it."""
+        return self._fused(chain, tags, chain.unary.dtype)
+
+    def _fused(self, chain: LinearChain, tags: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+        """A(w), or the loss of `tags`, [B]."""
+        how = None if self.parallel else kernels.route(self.backend, chain.unary)
+        if how is None:
+            return None
+        if how == "op":
+            slopes = torch.is_grad_enabled() and chain.requires_grad
+            arrays = (chain.unary, chain.pair_scores, chain.lengths)
+            value: Tensor = ops.crf(*arrays, tags, slopes)[0].to(dtype)
+            return value
+
+        def again(problem: LinearChain) -> Tensor:
+            solution = ForwardBackward(backend="torch")(problem)
+            return solution.value if tags is None else solution.surprisal(tags)
+
+        return fused_value(
+            chain,
+            lambda wanted: native.crf(chain.unary, chain.pair_scores, chain.lengths, tags, wanted),
+            again,
+            dtype,
+        )
 
 
 class CRFSolution(Solution):
@@ -49,39 +77,76 @@ class CRFSolution(Solution):
     of a sentence, so that p(y_0) and p(y_{e+1} | y_e) are softmaxes.
     """
 
-    def __init__(self, chain: LinearChain, arcs: Arcs, solver: ForwardBackward) -> None:
+    def __init__(self, chain: LinearChain, solver: ForwardBackward) -> None:
         super().__init__(chain)
-        self.arcs = arcs
         self.solver = solver
-        if solver.parallel:
-            self.beta, self._scale = vectorized.scan_backward_messages(arcs)
-        else:
-            self.beta, self._scale = kernels.get(solver.backend).backward_messages(arcs)
+        self._fused_total = solver._fused(self.chain, None, torch.float64)
+        if self._fused_total is None:
+            # Looks at the scores: what is wrong with them is said here.
+            self.beta  # noqa: B018
+
+    @cached_property
+    def arcs(self) -> Arcs:
+        return fold(self.chain)
+
+    @cached_property
+    def _backward(self) -> tuple[Tensor, Tensor]:
+        if self.solver.parallel:
+            return vectorized.scan_backward_messages(self.arcs)
+        return self._kernel.backward_messages(self.arcs)
+
+    @property
+    def _kernel(self) -> kernels.Kernel:
+        return kernels.get(self.solver.backend, self.chain.unary)
+
+    @property
+    def beta(self) -> Tensor:
+        return self._backward[0]
+
+    @property
+    def _native(self) -> bool:
+        """Whether marginals come from a compiled kernel; their derivatives do not."""
+        differentiable = torch.is_grad_enabled() and self.requires_grad
+        how = None if self.solver.parallel else kernels.route(self.solver.backend, self.chain.unary)
+        return not differentiable and how == "native"
 
     @cached_property
     def alpha(self) -> Tensor:
         """Forward messages [B, n, T], up to a constant per position."""
         if self.solver.parallel:
             return vectorized.scan_forward_messages(self.arcs)
-        return kernels.get(self.solver.backend).forward_messages(self.arcs)
+        return self._kernel.forward_messages(self.arcs)
 
     @cached_property
     def value(self) -> Tensor:
-        return self._total.to(self.beta.dtype)
+        return self._total.to(self.chain.unary.dtype)
 
     @cached_property
     def _total(self) -> Tensor:
         """A(w) in the precision of the scale."""
-        total = logsumexp(self.beta[:, :1]).sum(1) + self._scale
+        if self._fused_total is not None:
+            total = self._fused_total
+            return total if torch.is_grad_enabled() else total.detach()
+        beta, scale = self._backward
+        total = logsumexp(beta[:, :1]).sum(1) + scale
         return torch.where(self.arcs.lengths > 0, total, 0.0)
 
     def tag_probabilities(self) -> Tensor:
+        if self._native and (found := self._marginals((True, False))) and found.unary is not None:
+            return found.unary
         return softmax(torch.where(self.arcs.live, self.alpha + self.beta, -math.inf))
 
     def edge_probabilities(self) -> Tensor:
+        if self._native and (found := self._marginals((False, True))) and found.pair is not None:
+            return found.pair
         before = (self.arcs.left + self.alpha[:, :-1]).unsqueeze(-1)
         after = (self.arcs.right + self.beta[:, 1:]).unsqueeze(-2)
         return edge_softmax(self.arcs, before + self.arcs.pair.scores + after)
+
+    def _marginals(self, wanted: tuple[bool, bool]) -> native.Slopes | None:
+        chain = self.chain
+        arrays = (chain.unary, chain.pair_scores, chain.lengths)
+        return native.crf(*arrays, None, wanted, every_edge=True)
 
     def next_logits(self, tags: Tensor) -> Tensor:
         """Logits [B, m, T] of p(y_{e+1} | y_e = tags[e]), tags [B, m]; 0 beyond the length."""
@@ -107,4 +172,4 @@ class CRFSolution(Solution):
     def partial_surprisal(self, allowed: Tensor) -> Tensor:
         """Marginal NLL, A(w) - A~(w): minus the log probability of the allowed sequences."""
         restricted = self.solver(self.chain.restrict(allowed))
-        return clamp_rounding(self._total - restricted._total).to(self.beta.dtype)
+        return clamp_rounding(self._total - restricted._total).to(self.chain.unary.dtype)

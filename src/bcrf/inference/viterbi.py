@@ -11,9 +11,10 @@ from .. import kernels
 from ..arcs import Arcs, fold
 from ..chain import PAD, LinearChain
 from ..checks import check_count
+from ..kernels import native, ops
 from ..logspace import wide_dtype
 
-__all__ = ["k_best", "viterbi"]
+__all__ = ["best_score", "k_best", "viterbi"]
 
 
 def viterbi(chain: LinearChain, backend: str = "auto") -> tuple[Tensor, Tensor]:
@@ -22,9 +23,24 @@ def viterbi(chain: LinearChain, backend: str = "auto") -> tuple[Tensor, Tensor]:
     Returns:
         score [B], differentiable, and tags [B, n], -100 beyond the length.
     """
+    kernels.check(backend)
+    how = kernels.route(backend, chain.unary)
+    if how is not None:
+        run = native.viterbi if how == "native" else ops.viterbi
+        with torch.no_grad():
+            found = run(chain.unary, chain.pair_scores, chain.lengths)
+        if found is not None:
+            return best_score(chain, *found), found[0]
     with torch.no_grad():
-        tags = kernels.get(backend).best_paths(fold(chain.detach()))
+        tags = kernels.get(backend, chain.unary).best_paths(fold(chain.detach()))
     return chain.score(tags), chain.pad(tags)
+
+
+def best_score(chain: LinearChain, tags: Tensor, score: Tensor) -> Tensor:
+    """`score` of `tags` [B], as a function of the scores of `chain` where that is wanted."""
+    if torch.is_grad_enabled() and chain.requires_grad:
+        return chain.score(tags)
+    return score.to(chain.unary.dtype)
 
 
 def k_best(chain: LinearChain, k: int) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,312 @@
+// One sentence of a problem in scratch memory: checked, trimmed and padded, its pairs as exponentials.
+#pragma once
+#include "kernels.h"
+#include "memory.h"
+#include "products.h"
+
+namespace {
+
+using bcrf::Problem;
+
+template <class Real> constexpr Real infinity() { return Real(__builtin_inf()); }
+
+// Messages are sums of products of numbers that are at most 1. Terms below the smallest normal
+// number are lost; against a sum of this size they weigh nothing. Smaller sums are done again in a
+// form that loses nothing.
+template <class Real> constexpr Real safe();
+template <> constexpr float safe<float>() { return 1e-28f; }
+template <> constexpr double safe<double>() { return 1e-285; }
+
+template <class Real> BCRF_INLINE int64_t padded(int64_t T) {
+    return (T + lanes<Real>() - 1) / lanes<Real>() * lanes<Real>();
+}
+
+// The padded number of tags: known to the compiler as N vectors, or (N = 0) at run time only.
+template <class Real, int N> struct Padding {
+    int64_t value;
+    explicit Padding(int64_t T) : value(padded<Real>(T)) {}
+    BCRF_INLINE_MEMBER operator int64_t() const { return N > 0 ? N * lanes<Real>() : value; }
+};
+
+template <class Real> BCRF_INLINE Real peak_of(const Real* x, int64_t P) {
+    Vec<Real> peak = load(x);
+    for (int64_t j = lanes<Real>(); j < P; j += lanes<Real>()) peak = vmax(peak, load(x + j));
+    return hmax(peak);
+}
+
+struct Range {
+    double peak = -__builtin_inf();
+    bool removed = false;  // some score is -inf
+    bool bad = false;      // some score is NaN or +inf
+};
+
+template <class In> BCRF_INLINE Range range_of(const In* x, int64_t count) {
+    constexpr int64_t W = lanes<In>();
+    const Vec<In> inf = splat(infinity<In>());
+    Vec<In> high = -inf, low = inf;
+    Mask<In> fine = inf == inf;
+    int64_t j = 0;
+    for (; j + W <= count; j += W) {
+        const Vec<In> v = load(x + j);
+        high = vmax(high, v), low = vmin(low, v), fine &= v < inf;
+    }
+    if (j < count) {
+        const Vec<In> v = load_some<In>(x + j, count - j, x[j]);
+        high = vmax(high, v), low = vmin(low, v), fine &= v < inf;
+    }
+    return {double(hmax(high)), hmax(-low) == infinity<In>() && count > 0, any(~fine)};
+}
+
+// A vector from `at` on in an array of `size`; what lies beyond the array is -inf.
+template <class In, class Real>
+BCRF_INLINE Vec<Real> load_within(const In* array, int64_t at, int64_t size, Real) {
+    if (at + lanes<Real>() <= size) return load_as(array + at, Real(0));
+    return load_some<Real>(array + at, size > at ? size - at : 0, -infinity<Real>());
+}
+
+// rows[s, t] = exp(raw[s, t] * scale - peak); the padding takes what the next row begins with.
+template <class In, class Real>
+BCRF_INLINE void exponentials(
+    const In* raw, int64_t T, int64_t P, Real scale, Real peak, Real* rows) {
+    for (int64_t s = 0; s < T; ++s)
+        for (int64_t j = 0; j < P; j += lanes<Real>()) {
+            const Vec<Real> x = load_within(raw, s * T + j, T * T, Real(0));
+            store(rows + s * P + j, vexp(x * scale - peak));
+        }
+}
+
+// Which tags may follow which, a bit each: rows of `words` words.
+template <class In>
+BCRF_INLINE void presence(const In* raw, int64_t T, int64_t words, uint64_t* bits) {
+    for (int64_t s = 0; s < T; ++s)
+        for (int64_t w = 0; w < words; ++w) {
+            uint64_t word = 0;
+            for (int64_t t = w * 64; t < T && t < (w + 1) * 64; ++t)
+                word |= uint64_t(raw[s * T + t] > -infinity<In>()) << (t - w * 64);
+            bits[s * words + w] = word;
+        }
+}
+
+// The pairs that all edges share, prepared once for all sentences and threads.
+template <class In, class Real> struct SharedPairs {
+    Array<Real> rows, columns;
+    Array<uint64_t> bits;
+    Range range;
+
+    void prepare(const Problem& problem) {
+        const int64_t T = problem.tags, P = padded<Real>(T), words = (T + 63) / 64;
+        const In* raw = static_cast<const In*>(problem.pair);
+        range = range_of(raw, T * T);
+        rows.allocate(T * P);
+        columns.allocate(T * P);
+        const Real scale = Real(problem.scale);
+        exponentials(raw, T, P, scale, peak(problem), +rows);
+        for (int64_t s = 0; s < T; ++s)
+            for (int64_t t = 0; t < P; ++t) columns[s * P + t] = t < T ? rows[t * P + s] : Real(0);
+        if (range.removed) {
+            bits.allocate(T * words);
+            presence(raw, T, words, +bits);
+        }
+    }
+    Real peak(const Problem& problem) const {
+        return range.peak > -__builtin_inf() ? Real(range.peak) * Real(problem.scale) : Real(0);
+    }
+};
+
+// The scratch of one thread, and the sentence that is in it.
+template <class In, class Real, int N> class Chain {
+  public:
+    const Problem& problem;
+    const SharedPairs<In, Real>& shared;
+    const int64_t T;
+    const Padding<Real, N> P;
+    int64_t b = 0, L = 0;  // which sentence, and its length
+    Array<Real> nodes;     // [n, P]: unary scores or left shares; -inf at dead tags and padding
+    Array<Real> others;    // [n, P]: right shares, where they are given apart
+    Array<Real> peaks;     // [n]: of each edge's pairs
+
+    // `window`: how many edges are needed at once.
+    Chain(const Problem& p, const SharedPairs<In, Real>& s, int64_t window)
+        : problem(p), shared(s), T(p.tags), P(p.tags), words_((p.tags + 63) / 64),
+          scale_(Real(p.scale)) {
+        const int64_t n = p.n + 1;
+        nodes.allocate(n * P);
+        peaks.allocate(n);
+        live_.allocate(n * words_);
+        if (!p.unary) others.allocate(n * P);
+        if (!p.shared) {
+            window_ = window < n ? window : n;
+            if (window_ < 1) window_ = 1;
+            ring_.allocate(window_ * T * P);
+            removed_.allocate(n);
+            bits_.allocate(T * words_);
+        }
+    }
+
+    // Reads a sentence; false if there is something in it that has no answer.
+    bool read(int64_t sentence) {
+        b = sentence;
+        L = problem.lengths[b];
+        if (L < 0 || L > problem.n) return false;
+        if (L == 0) return true;
+        bool removed = false;
+        if (!(problem.unary ? read_unary(removed) : read_arcs())) return false;
+        if (L > 1 && !read_pairs(removed)) return false;
+        return removed && problem.unary ? trim() : true;
+    }
+
+    const In* raw(int64_t e) const {
+        return static_cast<const In*>(problem.pair) + b * problem.pair_strides[0] +
+               e * problem.pair_strides[1];
+    }
+    double raw_score(int64_t e, int64_t s, int64_t t) const {
+        return double(raw(e)[s * T + t]) * problem.scale;
+    }
+
+    // Takes the exponentials of edge e; at most `window` edges are kept.
+    void enter(int64_t e) {
+        if (!problem.shared) exponentials(raw(e), T, P, scale_, peaks[e], at(e));
+    }
+    Matrix<Real> edge(int64_t e) const {
+        if (problem.shared) return {shared.rows, shared.columns};
+        return {at(e), nullptr};
+    }
+
+    // log sum_s exp(x[s] + pair[s, t]) for the tags of one vector, x holding log weights.
+    Vec<Real> log_arriving(int64_t e, const Real* x, int64_t j) const {
+        const In* pair = raw(e);
+        Vec<Real> peak = splat(-infinity<Real>()), sum = {};
+        for (int64_t s = 0; s < T; ++s) peak = vmax(peak, x[s] + some(pair + s * T, j));
+        const Vec<Real> base = peak > -infinity<Real>() ? peak : Vec<Real>{};
+        for (int64_t s = 0; s < T; ++s) sum += vexp(x[s] + some(pair + s * T, j) - base);
+        return sum > Real(0) ? vlog(sum) + base : splat(-infinity<Real>());
+    }
+    // log sum_t exp(pair[s, t] + y[t]) of one tag, y holding log weights.
+    Real log_departing(int64_t e, const Real* y, int64_t s) const {
+        const In* row = raw(e) + s * T;
+        Vec<Real> peak = splat(-infinity<Real>()), sum = {};
+        for (int64_t j = 0; j < P; j += W) peak = vmax(peak, some(row, j) + load(y + j));
+        const Real base = hmax(peak);
+        if (base == -infinity<Real>()) return base;
+        for (int64_t j = 0; j < P; j += W) sum += vexp(some(row, j) + load(y + j) - base);
+        return log_of(hsum(sum)) + base;
+    }
+
+  private:
+    static constexpr int64_t W = lanes<Real>();
+    int64_t words_, window_ = 1;
+    Real scale_;
+    Array<Real> ring_;
+    Array<uint64_t> live_, bits_;
+    Array<bool> removed_;
+
+    Real* at(int64_t e) const { return ring_ + (e % window_) * T * P; }
+
+    Vec<Real> some(const In* row, int64_t j) const {
+        return load_some<Real>(row + j, T - j, -infinity<Real>()) * scale_;
+    }
+
+    void read_row(const In* from, Real* to) const {
+        for (int64_t j = 0; j < P; j += W) {
+            const Vec<Real> x = j + W <= T ? load_as(from + j, Real(0))
+                                           : load_some<Real>(from + j, T - j, -infinity<Real>());
+            store(to + j, x * scale_);
+        }
+    }
+
+    bool read_unary(bool& removed) {
+        const In* base = static_cast<const In*>(problem.unary) + b * problem.node_strides[0];
+        bool fine = true;
+        for (int64_t i = 0; i < L; ++i) {
+            const In* row = base + i * problem.node_strides[1];
+            const Range range = range_of(row, T);
+            fine &= !range.bad;
+            removed |= range.removed;
+            read_row(row, nodes + i * P);
+        }
+        return fine;
+    }
+
+    bool read_arcs() {
+        const int64_t start = b * problem.node_strides[0];
+        for (int64_t e = 0; e + 1 < L; ++e) {
+            const int64_t offset = start + e * problem.node_strides[1];
+            read_row(static_cast<const In*>(problem.left) + offset, nodes + e * P);
+            read_row(static_cast<const In*>(problem.right) + offset, others + (e + 1) * P);
+        }
+        return true;
+    }
+
+    bool read_pairs(bool& removed) {
+        if (problem.shared) {
+            removed |= shared.range.removed;
+            const Real peak = shared.peak(problem);
+            for (int64_t e = 0; e + 1 < L; ++e) peaks[e] = peak;
+            return !shared.range.bad;
+        }
+        bool fine = true;
+        for (int64_t e = 0; e + 1 < L; ++e) {
+            const Range range = range_of(raw(e), T * T);
+            fine &= !range.bad;
+            removed |= removed_[e] = range.removed;
+            peaks[e] = range.peak > -__builtin_inf() ? Real(range.peak) * scale_ : Real(0);
+        }
+        return fine;
+    }
+
+    // Which tags may follow which on edge e, as bits; null if all may.
+    const uint64_t* allowed(int64_t e) {
+        if (problem.shared) return shared.range.removed ? +shared.bits : nullptr;
+        if (!removed_[e]) return nullptr;
+        presence(raw(e), T, words_, +bits_);
+        return bits_;
+    }
+
+    // Sets the scores of tags that lie on no path to -inf; false if no path is left.
+    bool trim() {
+        uint64_t* live = live_;
+        for (int64_t i = 0; i < L; ++i)
+            for (int64_t w = 0; w < words_; ++w) {
+                uint64_t word = 0;
+                for (int64_t t = w * 64; t < T && t < (w + 1) * 64; ++t)
+                    word |= uint64_t(nodes[i * P + t] > -infinity<Real>()) << (t - w * 64);
+                live[i * words_ + w] = word;
+            }
+        for (int64_t e = 0; e + 1 < L; ++e) {
+            const uint64_t *follow = allowed(e), *here = live + e * words_;
+            uint64_t* next = live + (e + 1) * words_;
+            for (int64_t w = 0; follow && w < words_; ++w) {
+                uint64_t reached = 0;
+                for (int64_t s = 0; s < T; ++s)
+                    if (here[s / 64] >> (s % 64) & 1) reached |= follow[s * words_ + w];
+                next[w] &= reached;
+            }
+            if (!any_bit(next)) return false;
+        }
+        if (!any_bit(live)) return false;
+        for (int64_t e = L - 2; e >= 0; --e) {
+            const uint64_t *follow = allowed(e), *next = live + (e + 1) * words_;
+            uint64_t* here = live + e * words_;
+            if (!follow) continue;
+            for (int64_t s = 0; s < T; ++s) {
+                uint64_t reaches = 0;
+                for (int64_t w = 0; w < words_; ++w) reaches |= follow[s * words_ + w] & next[w];
+                if (!reaches) here[s / 64] &= ~(uint64_t(1) << (s % 64));
+            }
+            if (!any_bit(here)) return false;
+        }
+        for (int64_t i = 0; i < L; ++i)
+            for (int64_t t = 0; t < T; ++t)
+                if (!(live[i * words_ + t / 64] >> (t % 64) & 1))
+                    nodes[i * P + t] = -infinity<Real>();
+        return true;
+    }
+
+    bool any_bit(const uint64_t* bits) const {
+        uint64_t found = 0;
+        for (int64_t w = 0; w < words_; ++w) found |= bits[w];
+        return found != 0;
+    }
+};
+
+}  // namespace

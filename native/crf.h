@@ -1,0 +1,354 @@
+// The linear-chain CRF: A(w), the negative log-likelihood, and the marginals, by forward-backward.
+//
+// Messages are numbers, not logarithms: each is scaled to a maximum of 1, so one exponential per
+// score is all it takes. Where a message spans more than the range of numbers, `solve` gives up and
+// the sentence is done again: in double precision, then by logarithms.
+#pragma once
+#include "chain.h"
+
+namespace {
+
+using bcrf::Outputs;
+
+// The gradient of a sentence: where its rows are in the output tensors.
+template <class In> struct Gradient {
+    In* unary;       // [n, T] or null
+    In* pair;        // [T, T] or [n-1, T, T] or null
+    bool every_edge; // the latter
+
+    Gradient(const Problem& p, const Outputs& out, int64_t b)
+        : every_edge(!p.shared || out.every_edge) {
+        const int64_t T = p.tags, m = p.n > 0 ? p.n - 1 : 0;
+        unary = out.unary_gradient ? static_cast<In*>(out.unary_gradient) + b * p.n * T : nullptr;
+        pair = out.pair_gradient
+                   ? static_cast<In*>(out.pair_gradient) + b * (every_edge ? m * T * T : T * T)
+                   : nullptr;
+    }
+
+    // Zeros beyond the length, and in all that is added up.
+    void clear(const Problem& p, int64_t L) const {
+        const int64_t T = p.tags, m = p.n > 0 ? p.n - 1 : 0, edges = L > 0 ? L - 1 : 0;
+        if (unary) std::memset(unary + L * T, 0, size_t((p.n - L) * T) * sizeof(In));
+        if (pair && every_edge)
+            std::memset(pair + edges * T * T, 0, size_t((m - edges) * T * T) * sizeof(In));
+        if (pair && !every_edge) std::memset(pair, 0, size_t(T * T) * sizeof(In));
+    }
+
+    // Takes the gold sequence away from the marginals.
+    void subtract(const int64_t* tags, int64_t L, int64_t T) const {
+        for (int64_t i = 0; unary && i < L; ++i) unary[i * T + tags[i]] -= In(1);
+        for (int64_t e = 0; pair && e + 1 < L; ++e)
+            pair[(every_edge ? e * T * T : 0) + tags[e] * T + tags[e + 1]] -= In(1);
+    }
+};
+
+// out[s, t] = x[s] rows[s, t] y[t], without padding.
+template <class Real, class In>
+BCRF_INLINE void write_edge(
+    const Real* rows, int64_t T, int64_t P, const Real* x, const Real* y, In* out) {
+    constexpr int64_t W = lanes<Real>();
+    for (int64_t s = 0; s < T; ++s) {
+        const Vec<Real> a = splat(x[s]);
+        for (int64_t j = 0; j < T; j += W) {
+            const Vec<Real> q = a * load(rows + s * P + j) * load(y + j);
+            In* to = out + s * T + j;
+            if constexpr (sizeof(In) == sizeof(Real)) {
+                // What goes beyond a row is written again by the next one; the last has none.
+                if (s * T + j + W <= T * T) {
+                    store(to, q);
+                    continue;
+                }
+            }
+            for (int64_t k = 0; k < W && j + k < T; ++k) to[k] = In(q[k]);
+        }
+    }
+}
+
+template <class Real, class In>
+BCRF_INLINE void write_row(const Real* x, int64_t T, In* out) {
+    for (int64_t t = 0; t < T; ++t) out[t] = In(x[t]);
+}
+
+BCRF_INLINE double positive(double x) { return x > 0 ? x : 0; }
+
+template <class In, class Real, int N> class ForwardBackward {
+  public:
+    Chain<In, Real, N> chain;
+
+    ForwardBackward(const Problem& p, const SharedPairs<In, Real>& shared)
+        : chain(p, shared, p.n), T(chain.T), P(chain.P) {
+        const int64_t rows = (p.n + 1) * P;
+        for (Array<Real>* a : {&weight_, &alpha_, &beta_, &after_}) a->allocate(rows);
+        for (Array<Real>* a : {&peak_, &before_, &after_scale_}) a->allocate(p.n + 1);
+        product_.allocate(P);
+        terms_.allocate(padded<double>(p.n + 1));
+        if (p.shared) total_.allocate(T * P);
+    }
+
+    // The value, or with tags the loss, and the gradient; false if the range of Real is too small.
+    bool solve(const int64_t* tags, Gradient<In> gradient, double& value) {
+        const int64_t L = chain.L;
+        gradient.clear(chain.problem, L);
+        value = 0;
+        if (L == 0) return true;
+        for (int64_t i = 0; i < L; ++i) weigh(i);
+        for (int64_t e = 0; e + 1 < L; ++e) chain.enter(e);
+        const bool slopes = gradient.unary || gradient.pair;
+        if (!messages(slopes || !tags, slopes || tags)) return false;
+        value = tags ? loss(tags) : log_partition();
+        if (slopes) normalise();
+        if (gradient.unary) unary_marginals(gradient.unary);
+        if (gradient.pair && gradient.every_edge) edge_marginals(gradient.pair);
+        if (gradient.pair && !gradient.every_edge) expected_counts(gradient.pair);
+        if (tags) gradient.subtract(tags, L, T);
+        return true;
+    }
+
+  private:
+    static constexpr int64_t W = lanes<Real>();
+    const int64_t T;
+    const Padding<Real, N> P;
+    Array<Real> weight_;  // exp(unary - peak)
+    Array<Real> alpha_;   // weight of all beginnings up to a tag, it included; maximum near 1
+    Array<Real> beta_;    // weight of all ends after a tag, as the matrix product gives it
+    Array<Real> after_;   // beta times the tag's own weight, its maximum near 1
+    Array<Real> peak_;    // of the unary scores of a position
+    Array<Real> before_, after_scale_;  // maxima of alpha and after
+    Array<Real> product_, total_;
+    Array<double> terms_;
+
+    void weigh(int64_t i) {
+        const Real* u = chain.nodes + i * P;
+        const Real peak = peak_[i] = peak_of(u, P);
+        for (int64_t j = 0; j < P; j += W) store(weight_ + i * P + j, vexp(load(u + j) - peak));
+    }
+
+    // Both recursions, from the two ends at the same time: each hides the other's latency.
+    bool messages(bool forward, bool backward) {
+        const int64_t L = chain.L;
+        Mask<Real> low = {};
+        std::memcpy(alpha_, weight_, size_t(P) * sizeof(Real));
+        low |= below(weight_, chain.nodes);
+        const int64_t last = (L - 1) * P;
+        std::memcpy(after_ + last, weight_ + last, size_t(P) * sizeof(Real));
+        low |= below(weight_ + last, chain.nodes + last);
+        before_[0] = after_scale_[L - 1] = 1;
+        for (int64_t j = 0; j + 1 < L; ++j) {
+            if (forward) low |= forward_step(j);
+            if (backward) low |= backward_step(L - 2 - j);
+        }
+        return !any(low);
+    }
+
+    Mask<Real> below(const Real* x, const Real* u) const {
+        Mask<Real> low = {};
+        for (int64_t j = 0; j < P; j += W)
+            low |= (load(x + j) < safe<Real>()) & (load(u + j) > -infinity<Real>());
+        return low;
+    }
+
+    Mask<Real> forward_step(int64_t e) {
+        arriving(chain.edge(e), T, P, alpha_ + e * P, +product_);
+        return weigh_message(product_, e + 1, before_[e], alpha_, before_);
+    }
+
+    Mask<Real> backward_step(int64_t e) {
+        departing(chain.edge(e), T, P, after_ + (e + 1) * P, beta_ + e * P);
+        return weigh_message(beta_ + e * P, e, after_scale_[e + 1], after_, after_scale_);
+    }
+
+    // out[i] = message * weight[i] / peak, `peak` being that of the message before: the maximum
+    // stays near 1, and the recursion does not have to wait for it.
+    Mask<Real> weigh_message(const Real* message, int64_t i, Real peak, Real* out, Real* peaks) {
+        const Real *weight = weight_ + i * P, *u = chain.nodes + i * P;
+        const Vec<Real> factor = splat(Real(1) / peak);
+        Mask<Real> low = {};
+        Vec<Real> top = {};
+        for (int64_t j = 0; j < P; j += W) {
+            const Vec<Real> x = load(message + j) * (load(weight + j) * factor);
+            store(out + i * P + j, x);
+            low |= (x < safe<Real>()) & (load(u + j) > -infinity<Real>());
+            top = vmax(top, x);
+        }
+        peaks[i] = hmax(top);
+        return low;
+    }
+
+    double sum_of(const Real* x) const {
+        Vec<Real> sum = {};
+        for (int64_t j = 0; j < P; j += W) sum += load(x + j);
+        return double(hsum(sum));
+    }
+
+    double log_partition() {
+        const int64_t L = chain.L;
+        double total = double(peak_[0]) + log_of(sum_of(alpha_ + (L - 1) * P));
+        // Every message was divided by the maximum of the one before.
+        for (int64_t i = 1; i < L; ++i) {
+            total += double(peak_[i]) + double(chain.peaks[i - 1]);
+            terms_[i - 1] = double(before_[i - 1]);
+        }
+        log_terms(L - 1);
+        for (int64_t i = 1; i < L; ++i) total += terms_[i - 1];
+        return total;
+    }
+    void log_terms(int64_t count) {
+        for (int64_t k = count; k < padded<double>(count); ++k) terms_[k] = 1;
+        for (int64_t k = 0; k < count; k += lanes<double>()) store(terms_ + k, vlog(load(terms_ + k)));
+    }
+
+    // -log p(y_0) - sum_e log p(y_{e+1} | y_e), every term >= 0: nothing cancels.
+    double loss(const int64_t* tags) {
+        const int64_t L = chain.L;
+        terms_[0] = sum_of(after_) / double(after_[tags[0]]);
+        for (int64_t e = 0; e + 1 < L; ++e)
+            terms_[e + 1] =
+                double(beta_[e * P + tags[e]]) / double(after_[(e + 1) * P + tags[e + 1]]);
+        log_terms(L);
+        double total = positive(terms_[0]);
+        for (int64_t e = 0; e + 1 < L; ++e) {
+            const double pair = chain.raw_score(e, tags[e], tags[e + 1]) - double(chain.peaks[e]);
+            total += positive(terms_[e + 1] - pair);
+        }
+        return total;
+    }
+
+    // Scales alpha so that alpha beta is the marginal of a tag.
+    void normalise() {
+        const int64_t last = chain.L - 1;
+        for (int64_t i = 0; i <= last; ++i) {
+            Real* alpha = alpha_ + i * P;
+            const Real sum = i < last ? dot<Real>(alpha, beta_ + i * P, P) : Real(sum_of(alpha));
+            const Vec<Real> factor = splat(Real(1) / sum);
+            for (int64_t j = 0; j < P; j += W) store(alpha + j, load(alpha + j) * factor);
+        }
+    }
+
+    void unary_marginals(In* out) const {
+        const int64_t last = chain.L - 1;
+        for (int64_t i = 0; i < last; ++i)
+            for (int64_t t = 0; t < T; ++t) out[i * T + t] = In(alpha_[i * P + t] * beta_[i * P + t]);
+        for (int64_t t = 0; t < T; ++t) out[last * T + t] = In(alpha_[last * P + t]);
+    }
+
+    void edge_marginals(In* out) {
+        for (int64_t e = 0; e + 1 < chain.L; ++e)
+            write_edge<Real>(
+                chain.edge(e).rows, T, P, alpha_ + e * P, after_ + (e + 1) * P, out + e * T * T);
+    }
+
+    // The edge marginals, added up over the sentence.
+    void expected_counts(In* out) {
+        const int64_t m = chain.L - 1;
+        std::memset(total_, 0, size_t(T * P) * sizeof(Real));
+        const Real *x[4], *y[4];
+        for (int64_t e = 0; e < m; e += 4) {
+            const int64_t count = m - e < 4 ? m - e : 4;
+            for (int64_t k = 0; k < count; ++k) {
+                x[k] = alpha_ + (e + k) * P;
+                y[k] = after_ + (e + k + 1) * P;
+            }
+            add_outer<Real>(total_, T, P, x, y, count);
+        }
+        const Real* rows = chain.edge(0).rows;
+        for (int64_t s = 0; m > 0 && s < T; ++s)
+            for (int64_t t = 0; t < T; ++t) out[s * T + t] = In(total_[s * P + t] * rows[s * P + t]);
+    }
+};
+
+// The same by logarithms, for scores of any range: slow, and always right.
+template <class In> class LogForwardBackward {
+  public:
+    Chain<In, double, 0> chain;
+
+    LogForwardBackward(const Problem& p, const SharedPairs<In, double>& shared)
+        : chain(p, shared, 1), T(chain.T), P(chain.P) {
+        for (Array<double>* a : {&alpha_, &beta_}) a->allocate((p.n + 1) * P);
+        for (Array<double>* a : {&x_, &y_}) a->allocate(P);
+    }
+
+    bool solve(const int64_t* tags, Gradient<In> gradient, double& value) {
+        const int64_t L = chain.L;
+        gradient.clear(chain.problem, L);
+        value = 0;
+        if (L == 0) return true;
+        messages();
+        value = tags ? loss(tags) : log_sum(0, beta_);
+        if (gradient.unary)
+            for (int64_t i = 0; i < L; ++i) {
+                const double total = log_sum(i, beta_ + i * P);
+                for (int64_t t = 0; t < T; ++t)
+                    gradient.unary[i * T + t] = In(exp_of(through(i, beta_ + i * P, t) - total));
+            }
+        if (gradient.pair) edge_marginals(gradient);
+        if (tags) gradient.subtract(tags, L, T);
+        return true;
+    }
+
+  private:
+    static constexpr int64_t W = lanes<double>();
+    const int64_t T;
+    const Padding<double, 0> P;
+    Array<double> alpha_;  // log weight of all beginnings up to a tag, it included
+    Array<double> beta_;   // log weight of all ends after a tag
+    Array<double> x_, y_;
+
+    static double exp_of(double x) { return vexp(splat(x))[0]; }
+    double through(int64_t i, const double* after, int64_t t) const {
+        return alpha_[i * P + t] + after[t];
+    }
+    double log_sum(int64_t i, const double* after) const {
+        double peak = -infinity<double>(), sum = 0;
+        for (int64_t t = 0; t < T; ++t)
+            if (through(i, after, t) > peak) peak = through(i, after, t);
+        for (int64_t t = 0; t < T; ++t) sum += exp_of(through(i, after, t) - peak);
+        return peak + log_of(sum);
+    }
+
+    void messages() {
+        const int64_t L = chain.L, last = (L - 1) * P;
+        std::memcpy(alpha_, chain.nodes, size_t(P) * sizeof(double));
+        std::memset(beta_ + last, 0, size_t(P) * sizeof(double));
+        for (int64_t e = 0; e + 1 < L; ++e)
+            for (int64_t j = 0; j < P; j += W) {
+                const Vec<double> u = load(chain.nodes + (e + 1) * P + j);
+                store(alpha_ + (e + 1) * P + j, chain.log_arriving(e, alpha_ + e * P, j) + u);
+            }
+        for (int64_t e = L - 2; e >= 0; --e) {
+            after(e);
+            std::memset(beta_ + e * P, 0, size_t(P) * sizeof(double));
+            for (int64_t s = 0; s < T; ++s) beta_[e * P + s] = chain.log_departing(e, y_, s);
+        }
+    }
+    // y = log weight of what follows edge e, by the tag where it arrives.
+    void after(int64_t e) {
+        for (int64_t j = 0; j < P; j += W)
+            store(y_ + j, load(chain.nodes + (e + 1) * P + j) + load(beta_ + (e + 1) * P + j));
+    }
+
+    double loss(const int64_t* tags) {
+        double total = positive(log_sum(0, beta_) - through(0, beta_, tags[0]));
+        for (int64_t e = 0; e + 1 < chain.L; ++e) {
+            after(e);
+            const double gold = chain.raw_score(e, tags[e], tags[e + 1]) + y_[tags[e + 1]];
+            total += positive(beta_[e * P + tags[e]] - gold);
+        }
+        return total;
+    }
+
+    void edge_marginals(Gradient<In> gradient) {
+        for (int64_t e = 0; e + 1 < chain.L; ++e) {
+            const double total = log_sum(e, beta_ + e * P);
+            after(e);
+            In* out = gradient.pair + (gradient.every_edge ? e * T * T : 0);
+            for (int64_t s = 0; s < T; ++s)
+                for (int64_t t = 0; t < T; ++t) {
+                    const double w = alpha_[e * P + s] + chain.raw_score(e, s, t) + y_[t];
+                    const In q = In(exp_of(w - total));
+                    out[s * T + t] = gradient.every_edge ? q : out[s * T + t] + q;
+                }
+        }
+    }
+};
+
+}  // namespace

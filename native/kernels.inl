@@ -1,0 +1,259 @@
+// The kernels over a batch: sentences are divided among threads, each is worked on by one alone, so
+// results do not depend on their number. Included once per instruction set, which BCRF_ISA names.
+#include "viterbi.h"
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+namespace {
+
+using bcrf::Kernels;
+
+// One worker, with its scratch memory, per thread. They are made before the threads start: running
+// out of memory within one could not be reported.
+template <class Worker> class Team {
+  public:
+    // `passes`: how often the work goes over every arc. Threads that would not pay are not woken.
+    template <class Make> Team(const Problem& p, double passes, Make make) : batch_(p.batch) {
+#ifdef _OPENMP
+        const double arcs = double(p.batch) * double(p.n) * double(p.tags) * double(p.tags + 16);
+        const double paying = arcs * passes / 1e5 + 1;
+        size_ = paying < double(p.threads) ? int64_t(paying) : p.threads;
+        if (size_ > p.batch) size_ = p.batch;
+        if (size_ < 1) size_ = 1;
+#endif
+        workers_.allocate(size_);
+        for (int64_t k = 0; k < size_; ++k) workers_[k] = nullptr;
+        for (int64_t k = 0; k < size_; ++k) workers_[k] = make();
+    }
+    ~Team() {
+        for (int64_t k = 0; k < size_; ++k) delete workers_[k];
+    }
+
+    // Calls body(worker, b) for every sentence b.
+    template <class Body> void run(Body body) {
+        if (size_ == 1) {
+            for (int64_t b = 0; b < batch_; ++b) body(*workers_[0], b);
+            return;
+        }
+#ifdef _OPENMP
+#pragma omp parallel for schedule(dynamic, 1) num_threads(int(size_))
+        for (int64_t b = 0; b < batch_; ++b) body(*workers_[omp_get_thread_num()], b);
+#endif
+    }
+
+  private:
+    int64_t batch_, size_ = 1;
+    Array<Worker*> workers_;
+};
+
+template <int N> struct Width {
+    static constexpr int vectors = N;
+};
+
+// Calls body(Width<N>) with the number of vectors that T tags fill, if it is one of the common small
+// ones: loops over tags are then unrolled. 0 stands for any.
+template <class Real, class Body> void with_width(int64_t T, Body body) {
+#ifdef __AVX2__
+    switch (padded<Real>(T) / lanes<Real>()) {
+        case 1: return body(Width<1>());
+        case 2: return body(Width<2>());
+        case 3: return body(Width<3>());
+        case 4: return body(Width<4>());
+        case 5: return body(Width<5>());
+    }
+#endif
+    (void)T;
+    body(Width<0>());
+}
+
+enum Status : char { kFine, kBad, kRedo };
+
+class Statuses {
+  public:
+    explicit Statuses(int64_t batch) : batch_(batch) {
+        status_.allocate(batch);
+        for (int64_t b = 0; b < batch; ++b) status_[b] = kRedo;
+    }
+    Status& operator[](int64_t b) { return status_[b]; }
+    // 0 if no sentence has that status, else 1 + the first that has.
+    int64_t first(Status wanted) const {
+        for (int64_t b = 0; b < batch_; ++b)
+            if (status_[b] == wanted) return b + 1;
+        return 0;
+    }
+
+  private:
+    int64_t batch_;
+    Array<Status> status_;
+};
+
+// Whether the gold sequence of the sentence in `chain` is one of its paths.
+template <class In, class Real, int N>
+bool legal(const Chain<In, Real, N>& chain, const int64_t* tags) {
+    const int64_t T = chain.T;
+    for (int64_t i = 0; i < chain.L; ++i) {
+        if (tags[i] < 0 || tags[i] >= T) return false;
+        if (chain.nodes[i * chain.P + tags[i]] == -infinity<Real>()) return false;
+        if (i > 0 && chain.raw(i - 1)[tags[i - 1] * T + tags[i]] == -infinity<In>()) return false;
+    }
+    return true;
+}
+
+// Solves the sentences that are still to be done; those beyond the range of Real stay so.
+template <class In, class Solver, class Real>
+void crf_pass(
+    const Problem& p, const int64_t* tags, const Outputs& out, Statuses& statuses, Real) {
+    SharedPairs<In, Real> shared;
+    if (p.shared) shared.prepare(p);
+    Team<Solver> team(p, 3, [&] { return new Solver(p, shared); });
+    team.run([&](Solver& solver, int64_t b) {
+        if (statuses[b] != kRedo) return;
+        const int64_t* gold = tags ? tags + b * p.n : nullptr;
+        if (!solver.chain.read(b) || (gold && !legal(solver.chain, gold))) {
+            statuses[b] = kBad;
+            return;
+        }
+        double value;
+        if (solver.solve(gold, Gradient<In>(p, out, b), value)) statuses[b] = kFine;
+        if (out.value) out.value[b] = value;
+    });
+}
+
+template <class In> int64_t crf(const Problem& p, const int64_t* tags, const Outputs& out) {
+    Statuses statuses(p.batch);
+    with_width<In>(p.tags, [&](auto width) {
+        crf_pass<In, ForwardBackward<In, In, width.vectors>>(p, tags, out, statuses, In(0));
+    });
+    if constexpr (sizeof(In) == 4)
+        if (statuses.first(kRedo))
+            crf_pass<In, ForwardBackward<In, double, 0>>(p, tags, out, statuses, 0.0);
+    if (statuses.first(kRedo)) crf_pass<In, LogForwardBackward<In>>(p, tags, out, statuses, 0.0);
+    return statuses.first(kBad);
+}
+
+template <class In, int N>
+int64_t bregman_pass(
+    const Problem& p, const Projections& s, const int64_t* tags, const Outputs& out) {
+    using Solver = Bregman<In, In, N>;
+    Statuses statuses(p.batch);
+    SharedPairs<In, In> shared;
+    if (p.shared) shared.prepare(p);
+    Team<Solver> team(p, double(s.iterations + 3), [&] { return new Solver(p, shared, s); });
+    team.run([&](Solver& solver, int64_t b) {
+        const int64_t* gold = tags ? tags + b * p.n : nullptr;
+        if (!solver.chain.read(b) || (gold && !legal(solver.chain, gold))) {
+            statuses[b] = kBad;
+            return;
+        }
+        statuses[b] = kFine;
+        solver.start(s.start ? static_cast<const In*>(s.start) + b * p.n * p.tags : nullptr);
+        double value, gap;
+        solver.solve(gold, Wanted<In>(p, out, b), value, gap);
+        if (out.value) out.value[b] = value;
+        if (out.residual) out.residual[b] = gap;
+        if (out.dual) solver.write_dual(static_cast<In*>(out.dual) + b * p.n * p.tags);
+    });
+    return statuses.first(kBad);
+}
+
+template <class In>
+int64_t bregman(const Problem& p, const Projections& s, const int64_t* tags, const Outputs& out) {
+    int64_t failed = 0;
+    with_width<In>(p.tags, [&](auto width) {
+        failed = bregman_pass<In, width.vectors>(p, s, tags, out);
+    });
+    return failed;
+}
+
+// The shared pairs in double precision; false if one of them is bad.
+template <class In> bool wide_pairs(const Problem& p, Array<double>& pairs) {
+    const int64_t T = p.tags, P = padded<double>(T);
+    const In* raw = static_cast<const In*>(p.pair);
+    if (!p.shared) return true;
+    pairs.allocate(T * P);
+    widen(raw, T, P, +pairs);
+    return !range_of(raw, T * T).bad;
+}
+
+template <class In> int64_t viterbi(const Problem& p, int64_t* tags, double* score) {
+    Array<double> pairs;
+    if (!wide_pairs<In>(p, pairs)) return 1;
+    Statuses statuses(p.batch);
+    Team<Viterbi<In>> team(p, 2, [&] { return new Viterbi<In>(p, pairs); });
+    team.run([&](Viterbi<In>& solver, int64_t b) {
+        statuses[b] = solver.solve(b, tags + b * p.n, score[b]) ? kFine : kBad;
+    });
+    return statuses.first(kBad);
+}
+
+// How many projections come before the certificate is tried for the first and the second time; the
+// last time is after all of them.
+constexpr int64_t kTries[] = {2, 5};
+
+template <class In, int N>
+int64_t certified_pass(
+    const Problem& p, Projections s, double temperature, int64_t* tags, double* score,
+    bool* proved) {
+    using Solver = Bregman<In, In, N>;
+    s.again = true;
+    struct Worker {
+        Solver solver;
+        Viterbi<In> viterbi;
+    };
+    Array<double> pairs;
+    if (!wide_pairs<In>(p, pairs)) return 1;
+    Problem cold = p;
+    cold.scale = 1 / temperature;
+    SharedPairs<In, In> shared;
+    if (p.shared) shared.prepare(cold);
+    Statuses statuses(p.batch);
+    Team<Worker> team(p, double(s.iterations + 3), [&] {
+        return new Worker{{cold, shared, s}, {p, pairs}};
+    });
+    team.run([&](Worker& worker, int64_t b) {
+        Solver& solver = worker.solver;
+        proved[b] = false;
+        statuses[b] = kBad;
+        if (!solver.chain.read(b)) return;
+        solver.start(nullptr);
+        for (int64_t e = 0; e + 1 < solver.chain.L; ++e) solver.chain.enter(e);
+        const auto nothing = [](int64_t) {};
+        for (int64_t k = 0; !proved[b];) {
+            int64_t next = s.iterations;
+            for (const int64_t stop : kTries)
+                if (k < stop && stop < next) next = stop;
+            solver.sweep(k, next, nothing, nothing);
+            proved[b] = worker.viterbi.certify(b, solver, temperature, tags + b * p.n, score[b]);
+            if (next == s.iterations) break;
+            k = next;
+        }
+        if (proved[b] || worker.viterbi.solve(b, tags + b * p.n, score[b])) statuses[b] = kFine;
+    });
+    return statuses.first(kBad);
+}
+
+template <class In>
+int64_t certified(
+    const Problem& p, const Projections& s, double temperature, int64_t* tags, double* score,
+    bool* proved) {
+    int64_t failed = 0;
+    with_width<In>(p.tags, [&](auto width) {
+        failed = certified_pass<In, width.vectors>(p, s, temperature, tags, score, proved);
+    });
+    return failed;
+}
+
+}  // namespace
+
+#define BCRF_JOIN(a, b) a##_##b
+#define BCRF_TABLE(isa, real) BCRF_JOIN(isa, real)
+
+namespace bcrf {
+extern const Kernels BCRF_TABLE(BCRF_ISA, float), BCRF_TABLE(BCRF_ISA, double);
+const Kernels BCRF_TABLE(BCRF_ISA, float) = {
+    ::crf<float>, ::bregman<float>, ::viterbi<float>, ::certified<float>};
+const Kernels BCRF_TABLE(BCRF_ISA, double) = {
+    ::crf<double>, ::bregman<double>, ::viterbi<double>, ::certified<double>};
+}  // namespace bcrf

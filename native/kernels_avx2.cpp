@@ -1,0 +1,2 @@
+#define BCRF_ISA avx2
+#include "kernels.inl"

@@ -1,0 +1,2 @@
+#define BCRF_ISA baseline
+#include "kernels.inl"

@@ -1,0 +1,120 @@
+// Products of a T x T matrix with a vector. Rows are padded to whole vectors of P >= T numbers;
+// what the padding of a matrix holds does not matter as long as it is finite, that of a vector is 0.
+#pragma once
+#include "simd.h"
+
+namespace {
+
+// Zero-cost view of an edge: its matrix, by rows, and by columns too where somebody made them.
+template <class Real> struct Matrix {
+    const Real* rows;
+    const Real* columns;
+};
+
+template <class Real, int N>
+BCRF_INLINE void product_block(
+    const Real* rows, int64_t T, int64_t P, const Real* x, Real* out) {
+    constexpr int64_t W = lanes<Real>();
+    // Two sets of sums: one chain of multiply-adds per vector would wait for itself.
+    Vec<Real> even[N], odd[N];
+    BCRF_UNROLL for (int j = 0; j < N; ++j) even[j] = odd[j] = splat(Real(0));
+    int64_t s = 0;
+    for (; s + 1 < T; s += 2) {
+        const Vec<Real> a = splat(x[s]), b = splat(x[s + 1]);
+        const Real* row = rows + s * P;
+        BCRF_UNROLL for (int j = 0; j < N; ++j) {
+            even[j] += a * load(row + j * W);
+            odd[j] += b * load(row + P + j * W);
+        }
+    }
+    if (s < T) {
+        const Vec<Real> a = splat(x[s]);
+        BCRF_UNROLL for (int j = 0; j < N; ++j) even[j] += a * load(rows + s * P + j * W);
+    }
+    BCRF_UNROLL for (int j = 0; j < N; ++j) store(out + j * W, even[j] + odd[j]);
+}
+
+// out[t] = sum_s x[s] rows[s, t]
+template <class Real>
+BCRF_INLINE void rows_times(const Real* rows, int64_t T, int64_t P, const Real* x, Real* out) {
+    constexpr int64_t W = lanes<Real>();
+    int64_t left = P / W;
+    while (left > 4) {
+        product_block<Real, 4>(rows, T, P, x, out);
+        rows += 4 * W, out += 4 * W, left -= 4;
+    }
+    if (left == 4) product_block<Real, 4>(rows, T, P, x, out);
+    if (left == 3) product_block<Real, 3>(rows, T, P, x, out);
+    if (left == 2) product_block<Real, 2>(rows, T, P, x, out);
+    if (left == 1) product_block<Real, 1>(rows, T, P, x, out);
+}
+
+template <class Real>
+BCRF_INLINE Real dot(const Real* a, const Real* b, int64_t P) {
+    Vec<Real> sum = {};
+    for (int64_t j = 0; j < P; j += lanes<Real>()) sum += load(a + j) * load(b + j);
+    return hsum(sum);
+}
+
+// out[s] = sum_t rows[s, t] y[t]
+template <class Real>
+BCRF_INLINE void times_columns(const Real* rows, int64_t T, int64_t P, const Real* y, Real* out) {
+    constexpr int64_t W = lanes<Real>();
+    int64_t s = 0;
+    for (; s + W <= T; s += W) {
+        Vec<Real> sum[W];
+        BCRF_UNROLL for (int64_t r = 0; r < W; ++r) sum[r] = splat(Real(0));
+        for (int64_t j = 0; j < P; j += W) {
+            const Vec<Real> b = load(y + j);
+            BCRF_UNROLL for (int64_t r = 0; r < W; ++r) sum[r] += b * load(rows + (s + r) * P + j);
+        }
+        store(out + s, sums(sum));
+    }
+    if (s < P) {
+        store(out + s, Vec<Real>{});
+        for (; s < T; ++s) out[s] = dot(rows + s * P, y, P);
+    }
+}
+
+// Mass that arrives at each tag from weights x of the tags before; padding of `out` is arbitrary.
+template <class Real>
+BCRF_INLINE void arriving(Matrix<Real> m, int64_t T, int64_t P, const Real* x, Real* out) {
+    rows_times(m.rows, T, P, x, out);
+}
+
+// Mass that each tag sends to weights y of the tags after.
+template <class Real>
+BCRF_INLINE void departing(Matrix<Real> m, int64_t T, int64_t P, const Real* y, Real* out) {
+    if (m.columns)
+        rows_times(m.columns, T, P, y, out);
+    else
+        times_columns(m.rows, T, P, y, out);
+}
+
+// sum[s, t] += x[s] y[t] for up to four pairs of vectors at once, which saves loads and stores.
+template <class Real>
+BCRF_INLINE void add_outer(
+    Real* sum, int64_t T, int64_t P, const Real* const* x, const Real* const* y, int64_t count) {
+    constexpr int64_t W = lanes<Real>();
+    if (count == 4) {
+        for (int64_t s = 0; s < T; ++s) {
+            const Vec<Real> a = splat(x[0][s]), b = splat(x[1][s]), c = splat(x[2][s]),
+                            d = splat(x[3][s]);
+            for (int64_t j = 0; j < P; j += W) {
+                Real* at = sum + s * P + j;
+                const Vec<Real> first = a * load(y[0] + j) + b * load(y[1] + j);
+                const Vec<Real> second = c * load(y[2] + j) + d * load(y[3] + j);
+                store(at, load(at) + (first + second));
+            }
+        }
+        return;
+    }
+    for (int64_t k = 0; k < count; ++k)
+        for (int64_t s = 0; s < T; ++s)
+            for (int64_t j = 0; j < P; j += W) {
+                Real* at = sum + s * P + j;
+                store(at, load(at) + splat(x[k][s]) * load(y[k] + j));
+            }
+}
+
+}  // namespace

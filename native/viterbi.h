@@ -1,0 +1,171 @@
+// The best path, and the certificate that spares it.
+//
+// In double precision: rounding of long sums decides nothing.
+#pragma once
+#include "bregman.h"
+
+namespace {
+
+// The pairs of an edge in double precision. Its padding is arbitrary: nobody looks at those tags.
+template <class In>
+BCRF_INLINE void widen(const In* raw, int64_t T, int64_t P, double* out) {
+    constexpr int64_t W = lanes<double>();
+    for (int64_t s = 0; s < T; ++s)
+        for (int64_t j = 0; j < P; j += W)
+            store(out + s * P + j, load_within(raw, s * T + j, T * T, 0.0));
+}
+
+template <int N>
+BCRF_INLINE void best_block(
+    const double* rows, int64_t T, int64_t P, const double* x, double* out) {
+    constexpr int64_t W = lanes<double>();
+    Vec<double> best[N];
+    BCRF_UNROLL for (int j = 0; j < N; ++j) best[j] = splat(-infinity<double>());
+    for (int64_t s = 0; s < T; ++s) {
+        const Vec<double> a = splat(x[s]);
+        BCRF_UNROLL for (int j = 0; j < N; ++j) best[j] = vmax(best[j], a + load(rows + s * P + j * W));
+    }
+    BCRF_UNROLL for (int j = 0; j < N; ++j) store(out + j * W, best[j]);
+}
+
+// out[t] = max_s x[s] + rows[s, t]
+BCRF_INLINE void best_arriving(
+    const double* rows, int64_t T, int64_t P, const double* x, double* out) {
+    constexpr int64_t W = lanes<double>();
+    int64_t left = P / W;
+    while (left > 8) {
+        best_block<4>(rows, T, P, x, out);
+        rows += 4 * W, out += 4 * W, left -= 4;
+    }
+    if (left == 8) best_block<8>(rows, T, P, x, out);
+    if (left == 7) best_block<7>(rows, T, P, x, out);
+    if (left == 6) best_block<6>(rows, T, P, x, out);
+    if (left == 5) best_block<5>(rows, T, P, x, out);
+    if (left == 4) best_block<4>(rows, T, P, x, out);
+    if (left == 3) best_block<3>(rows, T, P, x, out);
+    if (left == 2) best_block<2>(rows, T, P, x, out);
+    if (left == 1) best_block<1>(rows, T, P, x, out);
+}
+
+template <class In> class Viterbi {
+  public:
+    Viterbi(const Problem& p, const double* shared_pairs)
+        : problem_(p), T(p.tags), P(padded<double>(p.tags)), shared_(shared_pairs) {
+        best_.allocate((p.n + 1) * P);
+        for (Array<double>* a : {&x_, &y_}) a->allocate(P);
+        if (!p.shared) edge_.allocate(T * P);
+    }
+
+    // Tags of the best path of sentence b and its score; false if there is none, or on a bad score.
+    bool solve(int64_t b, int64_t* tags, double& score) {
+        const int64_t L = problem_.lengths[b];
+        if (L < 0 || L > problem_.n) return false;
+        for (int64_t i = L; i < problem_.n; ++i) tags[i] = kPad;
+        score = 0;
+        if (L == 0) return true;
+        bool fine = true;
+        for (int64_t i = 0; i < L; ++i) {
+            const In* row = unary(b, i);
+            fine &= !range_of(row, T).bad;
+            double* here = best_ + i * P;
+            if (i == 0) {
+                for (int64_t t = 0; t < P; ++t) here[t] = t < T ? double(row[t]) : -infinity<double>();
+                continue;
+            }
+            if (!problem_.shared) fine &= !range_of(pair(b, i - 1), T * T).bad;
+            best_arriving(matrix(b, i - 1), T, P, here - P, here);
+            for (int64_t t = 0; t < T; ++t) here[t] += double(row[t]);
+        }
+        int64_t tag = argmax(best_ + (L - 1) * P);
+        score = best_[(L - 1) * P + tag];
+        if (!fine || score == -infinity<double>()) return false;
+        tags[L - 1] = tag;
+        // Only the path's own choices are looked up again: no table of pointers.
+        for (int64_t i = L - 1; i > 0; --i) tags[i - 1] = tag = source(b, i - 1, best_ + (i - 1) * P, tag);
+        return true;
+    }
+
+    // Whether the arcs that are best on every edge, at the dual point lam, join up to a path.
+    // (docs/derivation.md: that path is then a best one, whatever lam is.)
+    template <class Solver>
+    bool certify(int64_t b, const Solver& solver, double tau, int64_t* tags, double& score) {
+        const int64_t L = problem_.lengths[b];
+        for (int64_t e = 0; e + 1 < L; ++e) {
+            for (int64_t t = 0; t < P; ++t) {
+                x_[t] = t < T ? left(b, e, t, solver, tau) : -infinity<double>();
+                y_[t] = t < T ? right(b, e + 1, t, solver, tau) : -infinity<double>();
+            }
+            double* reach = best_;
+            best_arriving(matrix(b, e), T, P, x_, reach);
+            int64_t target = 0;
+            for (int64_t t = 0; t < T; ++t)
+                if (reach[t] + y_[t] > reach[target] + y_[target]) target = t;
+            const double peak = reach[target] + y_[target];
+            if (e == 0) tags[0] = source(b, 0, x_, target);
+            tags[e + 1] = target;
+            const double joined = x_[tags[e]] + double(pair(b, e)[tags[e] * T + target]) + y_[target];
+            if (joined != peak) return false;
+        }
+        if (L == 1) {
+            double* here = best_;
+            for (int64_t t = 0; t < P; ++t) here[t] = t < T ? double(unary(b, 0)[t]) : -infinity<double>();
+            tags[0] = argmax(here);
+        }
+        for (int64_t i = L; i < problem_.n; ++i) tags[i] = kPad;
+        score = 0;
+        for (int64_t i = 0; i < L; ++i) {
+            score += double(unary(b, i)[tags[i]]);
+            if (i > 0) score += double(pair(b, i - 1)[tags[i - 1] * T + tags[i]]);
+        }
+        return true;
+    }
+
+  private:
+    const Problem& problem_;
+    const int64_t T, P;
+    const double* shared_;
+    Array<double> best_, x_, y_, edge_;
+
+    const In* unary(int64_t b, int64_t i) const {
+        return static_cast<const In*>(problem_.unary) + b * problem_.node_strides[0] +
+               i * problem_.node_strides[1];
+    }
+    const In* pair(int64_t b, int64_t e) const {
+        return static_cast<const In*>(problem_.pair) + b * problem_.pair_strides[0] +
+               e * problem_.pair_strides[1];
+    }
+    const double* matrix(int64_t b, int64_t e) {
+        if (problem_.shared) return shared_;
+        widen(pair(b, e), T, P, +edge_);
+        return edge_;
+    }
+    int64_t argmax(const double* x) const {
+        int64_t best = 0;
+        for (int64_t t = 1; t < T; ++t)
+            if (x[t] > x[best]) best = t;
+        return best;
+    }
+    int64_t source(int64_t b, int64_t e, const double* x, int64_t target) const {
+        const In* column = pair(b, e) + target;
+        int64_t best = 0;
+        double peak = -infinity<double>();
+        for (int64_t s = 0; s < T; ++s)
+            if (const double score = x[s] + double(column[s * T]); score > peak) peak = score, best = s;
+        return best;
+    }
+
+    // Unary shares of the arcs after and before a position, reduced by the dual.
+    template <class Solver>
+    double left(int64_t b, int64_t i, int64_t t, const Solver& solver, double tau) const {
+        if (solver.dead(i, t)) return -infinity<double>();
+        return double(unary(b, i)[t]) * (i == 0 ? 1 : 0.5) - tau * solver.dual(i, t);
+    }
+    template <class Solver>
+    double right(int64_t b, int64_t i, int64_t t, const Solver& solver, double tau) const {
+        if (solver.dead(i, t)) return -infinity<double>();
+        const bool last = i + 1 == problem_.lengths[b];
+        return double(unary(b, i)[t]) * (last ? 1 : 0.5) + tau * solver.dual(i, t);
+    }
+};
+
+}  // namespace
