@@ -1,7 +1,7 @@
 // The Bregman CRF: block coordinate descent on the dual D(lam), its value, q, and the flow.
 //
 // The state is lam, and for every position two vectors of weights, scaled to a maximum of 1:
-//     leaving[i]  = exp(left[i] - lam[i]),      entering[i] = exp(right[i] + lam[i]).
+//     leaving[i]  = exp(share[i] - lam[i]),      entering[i] = exp(share[i] + lam[i]).
 // A projection is two products with the exponentials of the pairs, of which there is one per arc
 // in all. Tags whose mass is beyond the range of numbers are done by logarithms.
 #pragma once
@@ -17,15 +17,23 @@ template <class In> struct Wanted {
     Gradient<In> gradient;
     In* marginals;
     int64_t* best;
-    bool outgoing, residual;
+    bool outgoing;
 
     Wanted(const Problem& p, const Outputs& out, int64_t b)
         : gradient(p, out, b),
           marginals(out.marginals ? static_cast<In*>(out.marginals) + b * p.n * p.tags : nullptr),
-          best(out.best ? out.best + b * p.n : nullptr), outgoing(out.outgoing),
-          residual(out.residual != nullptr) {}
-    bool tags() const { return marginals || best || residual; }
+          best(out.best ? out.best + b * p.n : nullptr), outgoing(out.outgoing) {}
+
+    // What lies beyond the length.
+    void clear(const Problem& p, int64_t L) const {
+        gradient.clear(p, L);
+        if (marginals) std::memset(marginals + L * p.tags, 0, size_t((p.n - L) * p.tags) * sizeof(In));
+        for (int64_t i = L; best && i < p.n; ++i) best[i] = kPad;
+    }
 };
+
+// Below this overlap the geometric mean of two distributions is taken by logarithms.
+template <class Real> constexpr Real kOverlap = sizeof(Real) == 4 ? Real(1e-6) : Real(1e-100);
 
 template <class In, class Real, int N> class Bregman {
   public:
@@ -47,14 +55,13 @@ template <class In, class Real, int N> class Bregman {
     // Folds the unary scores into the arcs, half to either side, all of it at the two ends.
     void start(const In* given) {
         const int64_t L = chain.L;
-        left = chain.nodes;
-        right = chain.problem.unary ? chain.nodes : chain.others;
+        share_ = chain.nodes;
         if (chain.problem.unary)
             for (int64_t k = P; k < (L - 1) * P; ++k) chain.nodes[k] *= Real(0.5);
         std::memset(lam_, 0, size_t(L * P) * sizeof(Real));
         for (int64_t i = 1; i + 1 < L && (given || settings_.gauge_right); ++i)
             for (int64_t t = 0; t < T; ++t) {
-                const Real score = left[i * P + t];
+                const Real score = share_[i * P + t];
                 if (score == -infinity<Real>()) continue;
                 lam_[i * P + t] = given ? Real(given[i * T + t]) : score;
             }
@@ -87,6 +94,12 @@ template <class In, class Real, int N> class Bregman {
         }
     }
 
+    void sweep(int64_t k0, int64_t k1) {
+        const auto nothing = [](int64_t) {};
+        sweep(k0, k1, nothing, nothing);
+    }
+    bool failed() const { return false; }
+
     // With a tolerance: stop once the residual is within it and the last step had omega = 1.
     void run_to_tolerance() {
         const int64_t m = chain.L - 1;
@@ -105,11 +118,11 @@ template <class In, class Real, int N> class Bregman {
     }
 
     // Runs everything and writes what is wanted. The value is D(lam), with tags the loss.
-    void solve(const int64_t* tags, const Wanted<In>& wanted, double& value, double& gap) {
+    bool solve(const int64_t* tags, const Wanted<In>& wanted, double& value, double& gap) {
         const int64_t L = chain.L, m = L - 1;
         begin(wanted);
         value = gap = 0;
-        if (L == 0) return;
+        if (L == 0) return true;
         if (L == 1) return single(tags, wanted, value);
         auto enter = [&](int64_t e) { chain.enter(e); };
         auto leave = [&](int64_t e) { value += finish(e, tags, wanted, gap); };
@@ -122,6 +135,7 @@ template <class In, class Real, int N> class Bregman {
         }
         flush_counts(wanted);
         if (tags) wanted.gradient.subtract(tags, L, T);
+        return true;
     }
 
     // lam, its arbitrary constant per position chosen so that the mean over free tags is 0.
@@ -132,9 +146,9 @@ template <class In, class Real, int N> class Bregman {
             Real sum = 0;
             int64_t count = 0;
             for (int64_t t = 0; t < T; ++t)
-                if (left[i * P + t] > -infinity<Real>()) sum += lam_[i * P + t], ++count;
+                if (!dead(i, t)) sum += lam_[i * P + t], ++count;
             for (int64_t t = 0; t < T; ++t)
-                if (left[i * P + t] > -infinity<Real>()) out[i * T + t] = In(lam_[i * P + t] - sum / Real(count));
+                if (!dead(i, t)) out[i * T + t] = In(lam_[i * P + t] - sum / Real(count));
         }
     }
     double dual(int64_t i, int64_t t) const { return double(lam_[i * P + t]); }
@@ -145,7 +159,7 @@ template <class In, class Real, int N> class Bregman {
     const int64_t T;
     const Padding<Real, N> P;
     const Projections& settings_;
-    Real *left = nullptr, *right = nullptr;  // shares of position i in edges i and i - 1
+    Real* share_ = nullptr;  // of the unary scores in the arcs on either side
     Array<Real> lam_, leaving_, entering_, leaving_peak_, entering_peak_;
     Array<Real> alpha_, beta_, x_, y_;       // messages of one position or edge
     Array<Real> flow_;                       // four rows:
@@ -169,28 +183,26 @@ template <class In, class Real, int N> class Bregman {
         return lag(p, settings) * settings.iterations + 2;
     }
 
-    // Below this overlap the geometric mean of two distributions is taken by logarithms.
-    static constexpr Real kOverlap = sizeof(Real) == 4 ? Real(1e-6) : Real(1e-100);
 
     // The weights of position i.
     void refresh(int64_t i) {
-        const Real *lam = lam_ + i * P, *l = left + i * P, *r = right + i * P;
+        const Real *lam = lam_ + i * P, *share = share_ + i * P;
         Real *leaving = leaving_ + i * P, *entering = entering_ + i * P;
         Vec<Real> leaving_peak = splat(-infinity<Real>()), entering_peak = leaving_peak;
         for (int64_t j = 0; j < P; j += W) {
-            leaving_peak = vmax(leaving_peak, load(l + j) - load(lam + j));
-            entering_peak = vmax(entering_peak, load(r + j) + load(lam + j));
+            leaving_peak = vmax(leaving_peak, load(share + j) - load(lam + j));
+            entering_peak = vmax(entering_peak, load(share + j) + load(lam + j));
         }
         const Real a = leaving_peak_[i] = hmax(leaving_peak);
         const Real b = entering_peak_[i] = hmax(entering_peak);
         for (int64_t j = 0; j < P; j += W) {
-            store(leaving + j, vexp(load(l + j) - load(lam + j) - a));
-            store(entering + j, vexp(load(r + j) + load(lam + j) - b));
+            store(leaving + j, vexp(load(share + j) - load(lam + j) - a));
+            store(entering + j, vexp(load(share + j) + load(lam + j) - b));
         }
     }
 
-    // lam[i] <- lam[i] + omega (new - lam[i]), new = (log beta + left - log alpha - right) / 2, at
-    // the first `count` of `positions_`. These do not depend on each other, and each is a long
+    // lam[i] <- lam[i] + omega (new - lam[i]), new = (log beta - log alpha) / 2, at the
+    // first `count` of `positions_`. These do not depend on each other, and each is a long
     // chain of operations: taken together, they keep the processor busy.
     void project(int64_t count) {
         for (int64_t c = 0; c < count; ++c) {
@@ -200,7 +212,7 @@ template <class In, class Real, int N> class Bregman {
         }
         for (int64_t c = 0; c < count; ++c) {
             const int64_t i = positions_[c];
-            if (__builtin_expect(too_low(alpha_ + c * P, beta_ + c * P, left + i * P), 0))
+            if (__builtin_expect(too_low(alpha_ + c * P, beta_ + c * P, share_ + i * P), 0))
                 slow_update(i, alpha_ + c * P, beta_ + c * P, omegas_[c]);
         }
         for (int64_t c = 0; c < count; ++c)
@@ -234,21 +246,20 @@ template <class In, class Real, int N> class Bregman {
             move(i, j, vlog(load(beta + j) / load(alpha + j)), omega, lam);
     }
     BCRF_INLINE_MEMBER void move(int64_t i, int64_t j, Vec<Real> ratio, Real omega, Real* lam) const {
-        const Vec<Real> share = load(left + i * P + j), old = load(lam + j);
-        const Vec<Real> fresh = (ratio + (share - load(right + i * P + j))) * Real(0.5);
-        const Vec<Real> moved = old + omega * (fresh - old);
+        const Vec<Real> share = load(share_ + i * P + j), old = load(lam + j);
+        const Vec<Real> moved = old + omega * (ratio * Real(0.5) - old);
         store(lam + j, share > -infinity<Real>() ? moved : Vec<Real>{});
     }
 
     // The messages of edge e by logarithms, for one vector of tags; scaled as the products are.
     Vec<Real> log_arriving(int64_t e, int64_t j) {
         for (int64_t k = 0; k < P; k += W)
-            store(x_ + k, load(left + e * P + k) - load(lam_ + e * P + k));
+            store(x_ + k, load(share_ + e * P + k) - load(lam_ + e * P + k));
         return chain.log_arriving(e, x_, j) - (leaving_peak_[e] + chain.peaks[e]);
     }
     Vec<Real> log_departing(int64_t e, int64_t j) {
         const int64_t next = (e + 1) * P;
-        for (int64_t k = 0; k < P; k += W) store(y_ + k, load(right + next + k) + load(lam_ + next + k));
+        for (int64_t k = 0; k < P; k += W) store(y_ + k, load(share_ + next + k) + load(lam_ + next + k));
         Real lane[W];
         for (int64_t k = 0; k < W; ++k)
             lane[k] = j + k < T ? chain.log_departing(e, y_, j + k) : -infinity<Real>();
@@ -276,8 +287,8 @@ template <class In, class Real, int N> class Bregman {
     double slow_flow(int64_t e) {
         for (int64_t j = 0; j < P; j += W) {
             const int64_t here = e * P + j, there = (e + 1) * P + j;
-            store(next_ + j, log_arriving(e, j) + load(right + there) + load(lam_ + there) - entering_peak_[e + 1]);
-            store(out_ + j, log_departing(e, j) + load(left + here) - load(lam_ + here) - leaving_peak_[e]);
+            store(next_ + j, log_arriving(e, j) + load(share_ + there) + load(lam_ + there) - entering_peak_[e + 1]);
+            store(out_ + j, log_departing(e, j) + load(share_ + here) - load(lam_ + here) - leaving_peak_[e]);
         }
         softmax(next_);
         return softmax(out_);
@@ -323,22 +334,19 @@ template <class In, class Real, int N> class Bregman {
     }
 
     void begin(const Wanted<In>& wanted) {
-        const int64_t n = chain.problem.n, L = chain.L;
-        wanted.gradient.clear(chain.problem, L);
-        if (wanted.marginals)
-            std::memset(wanted.marginals + L * T, 0, size_t((n - L) * T) * sizeof(In));
-        for (int64_t i = L; wanted.best && i < n; ++i) wanted.best[i] = kPad;
+        wanted.clear(chain.problem, chain.L);
         pending_ = 0;
         if (wanted.gradient.pair && !wanted.gradient.every_edge)
             std::memset(total_, 0, size_t(T * P) * sizeof(Real));
     }
 
-    void single(const int64_t* tags, const Wanted<In>& wanted, double& value) {
+    bool single(const int64_t* tags, const Wanted<In>& wanted, double& value) {
         std::memcpy(out_, chain.nodes, size_t(P) * sizeof(Real));
         value = softmax(out_);
         if (tags) value = positive(value - double(chain.nodes[tags[0]]));
         write_position(0, out_, out_, wanted);
         if (tags) wanted.gradient.subtract(tags, 1, T);
+        return true;
     }
 
     // Edge e has its last lam: writes what is wanted of it and of position e (of the last one too).
@@ -356,8 +364,8 @@ template <class In, class Real, int N> class Bregman {
 
     double gold(int64_t e, int64_t s, int64_t t) const {
         const int64_t from = e * P + s, to = (e + 1) * P + t;
-        return double(left[from]) - double(lam_[from]) + chain.raw_score(e, s, t) +
-               double(right[to]) + double(lam_[to]);
+        return double(share_[from]) - double(lam_[from]) + chain.raw_score(e, s, t) +
+               double(share_[to]) + double(lam_[to]);
     }
 
     void write_position(int64_t i, const Real* in, const Real* out, const Wanted<In>& wanted) {
@@ -386,14 +394,14 @@ template <class In, class Real, int N> class Bregman {
             sum += root;
         }
         const Real total = hsum(sum);
-        if (total > kOverlap) {
+        if (total > kOverlap<Real>) {
             for (int64_t j = 0; j < P; j += W) store(mean_ + j, load(mean_ + j) * (Real(1) / total));
             return mean_;
         }
         // Two sides that all but exclude each other: what is left of them may have underflowed.
         for (int64_t j = 0; j < P; j += W) {
-            const Vec<Real> shares = load(left + i * P + j) + load(right + i * P + j);
-            store(mean_ + j, (log_arriving(i - 1, j) + log_departing(i, j) + shares) * Real(0.5));
+            const Vec<Real> both = log_arriving(i - 1, j) + log_departing(i, j);
+            store(mean_ + j, both * Real(0.5) + load(share_ + i * P + j));
         }
         softmax(mean_);
         return mean_;

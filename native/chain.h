@@ -34,6 +34,12 @@ template <class Real> BCRF_INLINE Real peak_of(const Real* x, int64_t P) {
     return hmax(peak);
 }
 
+template <class Real> BCRF_INLINE Vec<Real> lane_index() {
+    Real lane[lanes<Real>()];
+    for (int64_t j = 0; j < lanes<Real>(); ++j) lane[j] = Real(j);
+    return load<Real>(lane);
+}
+
 struct Range {
     double peak = -__builtin_inf();
     bool removed = false;  // some score is -inf
@@ -121,8 +127,7 @@ template <class In, class Real, int N> class Chain {
     const int64_t T;
     const Padding<Real, N> P;
     int64_t b = 0, L = 0;  // which sentence, and its length
-    Array<Real> nodes;     // [n, P]: unary scores or left shares; -inf at dead tags and padding
-    Array<Real> others;    // [n, P]: right shares, where they are given apart
+    Array<Real> nodes;     // [n, P]: unary scores, or shares of them; -inf at dead tags and padding
     Array<Real> peaks;     // [n]: of each edge's pairs
 
     // `window`: how many edges are needed at once.
@@ -133,7 +138,6 @@ template <class In, class Real, int N> class Chain {
         nodes.allocate(n * P);
         peaks.allocate(n);
         live_.allocate(n * words_);
-        if (!p.unary) others.allocate(n * P);
         if (!p.shared) {
             window_ = window < n ? window : n;
             if (window_ < 1) window_ = 1;
@@ -228,12 +232,11 @@ template <class In, class Real, int N> class Chain {
     }
 
     bool read_arcs() {
-        const int64_t start = b * problem.node_strides[0];
-        for (int64_t e = 0; e + 1 < L; ++e) {
-            const int64_t offset = start + e * problem.node_strides[1];
-            read_row(static_cast<const In*>(problem.left) + offset, nodes + e * P);
-            read_row(static_cast<const In*>(problem.right) + offset, others + (e + 1) * P);
-        }
+        const int64_t start = b * problem.node_strides[0], by = problem.node_strides[1];
+        const In* left = static_cast<const In*>(problem.left) + start;
+        const In* right = static_cast<const In*>(problem.right) + start;
+        for (int64_t e = 0; e + 1 < L; ++e) read_row(left + e * by, nodes + e * P);
+        if (L > 1) read_row(right + (L - 2) * by, nodes + (L - 1) * P);
         return true;
     }
 

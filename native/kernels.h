@@ -8,8 +8,9 @@ namespace bcrf {
 constexpr int64_t kPad = -100;  // what tags hold beyond a sentence's length
 
 // A batch of chains: B sentences, n positions, T tags; axes [batch, position, from, to], the last
-// ones (tags, and T x T of the pairs) without gaps. Position scores come as `unary`, or, already
-// folded and trimmed, as the shares `left` and `right` of the arcs on both sides (`unary` null).
+// ones (tags, and T x T of the pairs) without gaps. Position scores come as `unary`, or (`unary` null)
+// folded and trimmed, as their shares `left` and `right` in the arcs after and before a position,
+// which are equal but for the two ends of a sentence.
 struct Problem {
     int64_t batch, n, tags;
     const int64_t* lengths;     // [B], in 0..n

@@ -48,6 +48,10 @@ template <class Worker> class Team {
     Array<Worker*> workers_;
 };
 
+template <class T> struct Type {
+    using type = T;
+};
+
 template <int N> struct Width {
     static constexpr int vectors = N;
 };
@@ -133,38 +137,48 @@ template <class In> int64_t crf(const Problem& p, const int64_t* tags, const Out
     return statuses.first(kBad);
 }
 
-template <class In, int N>
-int64_t bregman_pass(
-    const Problem& p, const Projections& s, const int64_t* tags, const Outputs& out) {
-    using Solver = Bregman<In, In, N>;
-    Statuses statuses(p.batch);
-    SharedPairs<In, In> shared;
-    if (p.shared) shared.prepare(p);
+// Solves the sentences that are still to be done; those beyond the range of the solver stay so.
+template <class In, class Solver>
+void bregman_pass(
+    const Problem& p, const SharedPairs<In, In>& shared, const Projections& s, const int64_t* tags,
+    const Outputs& out, Statuses& statuses) {
     Team<Solver> team(p, double(s.iterations + 3), [&] { return new Solver(p, shared, s); });
     team.run([&](Solver& solver, int64_t b) {
+        if (statuses[b] != kRedo) return;
         const int64_t* gold = tags ? tags + b * p.n : nullptr;
         if (!solver.chain.read(b) || (gold && !legal(solver.chain, gold))) {
             statuses[b] = kBad;
             return;
         }
-        statuses[b] = kFine;
         solver.start(s.start ? static_cast<const In*>(s.start) + b * p.n * p.tags : nullptr);
         double value, gap;
-        solver.solve(gold, Wanted<In>(p, out, b), value, gap);
+        if (!solver.solve(gold, Wanted<In>(p, out, b), value, gap)) return;
+        statuses[b] = kFine;
         if (out.value) out.value[b] = value;
         if (out.residual) out.residual[b] = gap;
         if (out.dual) solver.write_dual(static_cast<In*>(out.dual) + b * p.n * p.tags);
     });
-    return statuses.first(kBad);
+}
+
+// Whether positions fill the lanes of vectors better than tags do.
+template <class Real> bool positions_fill_lanes(const Problem& p) {
+    const double half = double((p.n + 1) / 2), tags = double(p.tags);
+    return half / double(padded<Real>((p.n + 1) / 2)) > 0.9 * tags / double(padded<Real>(p.tags));
 }
 
 template <class In>
 int64_t bregman(const Problem& p, const Projections& s, const int64_t* tags, const Outputs& out) {
-    int64_t failed = 0;
-    with_width<In>(p.tags, [&](auto width) {
-        failed = bregman_pass<In, width.vectors>(p, s, tags, out);
-    });
-    return failed;
+    Statuses statuses(p.batch);
+    SharedPairs<In, In> shared;
+    if (p.shared) shared.prepare(p);
+    const bool every_edge = out.pair_gradient && out.every_edge;
+    if (p.shared && s.tolerance < 0 && !every_edge && positions_fill_lanes<In>(p))
+        bregman_pass<In, LaneBregman<In, In>>(p, shared, s, tags, out, statuses);
+    if (statuses.first(kRedo))
+        with_width<In>(p.tags, [&](auto width) {
+            bregman_pass<In, Bregman<In, In, width.vectors>>(p, shared, s, tags, out, statuses);
+        });
+    return statuses.first(kBad);
 }
 
 // The shared pairs in double precision; false if one of them is bad.
@@ -192,16 +206,50 @@ template <class In> int64_t viterbi(const Problem& p, int64_t* tags, double* sco
 // last time is after all of them.
 constexpr int64_t kTries[] = {2, 5};
 
-template <class In, int N>
-int64_t certified_pass(
-    const Problem& p, Projections s, double temperature, int64_t* tags, double* score,
-    bool* proved) {
-    using Solver = Bregman<In, In, N>;
-    s.again = true;
+template <class In, class Solver>
+void certified_pass(
+    const Problem& p, const SharedPairs<In, In>& shared, const double* pairs, const Projections& s,
+    double temperature, int64_t* tags, double* score, bool* proved, Statuses& statuses) {
     struct Worker {
         Solver solver;
         Viterbi<In> viterbi;
     };
+    Problem cold = p;
+    cold.scale = 1 / temperature;
+    Team<Worker> team(p, double(s.iterations + 3), [&] {
+        return new Worker{{cold, shared, s}, {p, pairs}};
+    });
+    team.run([&](Worker& worker, int64_t b) {
+        if (statuses[b] != kRedo) return;
+        Solver& solver = worker.solver;
+        proved[b] = false;
+        if (!solver.chain.read(b)) {
+            statuses[b] = kBad;
+            return;
+        }
+        solver.start(nullptr);
+        for (int64_t e = 0; e + 1 < solver.chain.L; ++e) solver.chain.enter(e);
+        for (int64_t k = 0; !proved[b];) {
+            int64_t next = s.iterations;
+            for (const int64_t stop : kTries)
+                if (k < stop && stop < next) next = stop;
+            solver.sweep(k, next);
+            if (solver.failed()) return;
+            proved[b] = worker.viterbi.certify(b, solver, temperature, tags + b * p.n, score[b]);
+            if (next == s.iterations) break;
+            k = next;
+        }
+        const bool found = proved[b] || worker.viterbi.solve(b, tags + b * p.n, score[b]);
+        statuses[b] = found ? kFine : kBad;
+    });
+}
+
+template <class In>
+int64_t certified(
+    const Problem& p, const Projections& settings, double temperature, int64_t* tags, double* score,
+    bool* proved) {
+    Projections s = settings;
+    s.again = true;
     Array<double> pairs;
     if (!wide_pairs<In>(p, pairs)) return 1;
     Problem cold = p;
@@ -209,40 +257,17 @@ int64_t certified_pass(
     SharedPairs<In, In> shared;
     if (p.shared) shared.prepare(cold);
     Statuses statuses(p.batch);
-    Team<Worker> team(p, double(s.iterations + 3), [&] {
-        return new Worker{{cold, shared, s}, {p, pairs}};
-    });
-    team.run([&](Worker& worker, int64_t b) {
-        Solver& solver = worker.solver;
-        proved[b] = false;
-        statuses[b] = kBad;
-        if (!solver.chain.read(b)) return;
-        solver.start(nullptr);
-        for (int64_t e = 0; e + 1 < solver.chain.L; ++e) solver.chain.enter(e);
-        const auto nothing = [](int64_t) {};
-        for (int64_t k = 0; !proved[b];) {
-            int64_t next = s.iterations;
-            for (const int64_t stop : kTries)
-                if (k < stop && stop < next) next = stop;
-            solver.sweep(k, next, nothing, nothing);
-            proved[b] = worker.viterbi.certify(b, solver, temperature, tags + b * p.n, score[b]);
-            if (next == s.iterations) break;
-            k = next;
-        }
-        if (proved[b] || worker.viterbi.solve(b, tags + b * p.n, score[b])) statuses[b] = kFine;
-    });
+    const auto pass = [&](auto solver) {
+        using Solver = typename decltype(solver)::type;
+        certified_pass<In, Solver>(
+            p, shared, pairs, s, temperature, tags, score, proved, statuses);
+    };
+    if (p.shared && positions_fill_lanes<In>(p)) pass(Type<LaneBregman<In, In>>());
+    if (statuses.first(kRedo))
+        with_width<In>(p.tags, [&](auto width) {
+            pass(Type<Bregman<In, In, width.vectors>>());
+        });
     return statuses.first(kBad);
-}
-
-template <class In>
-int64_t certified(
-    const Problem& p, const Projections& s, double temperature, int64_t* tags, double* score,
-    bool* proved) {
-    int64_t failed = 0;
-    with_width<In>(p.tags, [&](auto width) {
-        failed = certified_pass<In, width.vectors>(p, s, temperature, tags, score, proved);
-    });
-    return failed;
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 //
 // In double precision: rounding of long sums decides nothing.
 #pragma once
-#include "bregman.h"
+#include "lanes.h"
 
 namespace {
 

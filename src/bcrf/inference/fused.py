@@ -7,6 +7,7 @@ ones the value is written again in torch operations.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -41,37 +42,38 @@ def fused_value(
     value = found.value.to(unary.dtype if dtype is None else dtype)
     if not differentiable:
         return value
-    arguments = (value, found[1:], run, again, chain, unary, transitions)
-    result: Tensor = _Value.apply(*arguments)  # type: ignore[no-untyped-call]
+    known = _Known(value, found[1:], run, again, chain)
+    result: Tensor = _Value.apply(known, unary, transitions)  # type: ignore[no-untyped-call]
     return result
+
+
+@dataclass
+class _Known:
+    """What the kernel found, and how to find it again."""
+
+    value: Tensor
+    slopes: Sequence[Tensor | None] | None
+    run: Run
+    again: Again
+    chain: LinearChain
 
 
 class _Value(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        value: Tensor,
-        slopes: Sequence[Tensor | None],
-        run: Run,
-        again: Again,
-        chain: LinearChain,
-        unary: Tensor,
-        transitions: Tensor | None,
-    ) -> Tensor:
-        ctx.slopes, ctx.run, ctx.again, ctx.chain = slopes, run, again, chain
+    def forward(ctx: Any, known: _Known, unary: Tensor, transitions: Tensor | None) -> Tensor:
+        ctx.known = known
         ctx.save_for_backward(unary, transitions)
-        return value
+        return known.value
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        none = (None,) * 5
+        known, needed, grad = ctx.known, ctx.needs_input_grad[1:], grads[0]
         if torch.is_grad_enabled():  # second derivatives are wanted
-            return *none, *_differentiable_slopes(ctx, grads[0])
+            return None, *_differentiable_slopes(known, ctx.saved_tensors, needed, grad)
         # Their memory becomes the gradient: a second call computes them again.
-        slopes, ctx.slopes = ctx.slopes, None
-        by_unary, by_pair = ctx.run(ctx.needs_input_grad[5:])[1:] if slopes is None else slopes
-        grad = grads[0]
-        return *none, _scaled(by_unary, grad, False), _scaled(by_pair, grad, ctx.chain.shared)
+        slopes, known.slopes = known.slopes, None
+        by_unary, by_pair = known.run(needed)[1:] if slopes is None else slopes
+        return None, _scaled(by_unary, grad, False), _scaled(by_pair, grad, known.chain.shared)
 
 
 def _scaled(slope: Tensor | None, grad: Tensor, shared: bool) -> Tensor | None:
@@ -90,12 +92,13 @@ def _scaled(slope: Tensor | None, grad: Tensor, shared: bool) -> Tensor | None:
     return slope if factor == 1 else slope.mul_(factor)
 
 
-def _differentiable_slopes(ctx: Any, grad: Tensor) -> Sequence[Tensor | None]:
-    chain = ctx.chain
+def _differentiable_slopes(
+    known: _Known, scores: Sequence[Any], needed: Sequence[bool], grad: Tensor
+) -> Sequence[Tensor | None]:
     # Fresh views: derivatives by them are derivatives by what was given.
-    unary, transitions = (None if x is None else x.view_as(x) for x in ctx.saved_tensors)
-    value = ctx.again(LinearChain._new(unary, transitions, chain.lengths, chain.dtype))
-    needed = ctx.needs_input_grad[5:]
+    unary, transitions = (None if x is None else x.view_as(x) for x in scores)
+    chain = known.chain
+    value = known.again(LinearChain._new(unary, transitions, chain.lengths, chain.dtype))
     wanted: list[Any] = [x for x, n in zip((unary, transitions), needed, strict=True) if n]
     slopes = torch.autograd.grad(
         value, wanted, grad.to(value.dtype), create_graph=True, materialize_grads=True

@@ -1,0 +1,81 @@
+"""A plain loop over positions in eager torch, differentiated by autograd.
+
+The loop that a careful user writes: `unbind` once, since a slice per step would have a gradient of
+the size of the whole tensor each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ..cases import Problem
+from .base import DecodeCall, LossCall, System
+
+__all__ = ["SYSTEMS", "path_score"]
+
+
+def path_score(unary: Tensor, transitions: Tensor, tags: Tensor) -> Tensor:
+    """[B]: score of the gold sequences."""
+    before, after = tags[:, :-1], tags[:, 1:]
+    if transitions.dim() == 2:
+        steps = transitions[before, after]
+    else:
+        sentence = torch.arange(len(tags)).unsqueeze(1)
+        steps = transitions[sentence, torch.arange(before.shape[1]), before, after]
+    return unary.gather(-1, tags.unsqueeze(-1)).sum((1, 2)) + steps.sum(1)
+
+
+def _steps(unary: Tensor, transitions: Tensor) -> tuple[Tensor, Sequence[tuple[Tensor, Tensor]]]:
+    """Scores of the first position; transitions and scores of each later one."""
+    first, *rest = unary.unbind(1)
+    shared = transitions.dim() == 2
+    matrices = [transitions] * len(rest) if shared else transitions.unbind(1)
+    return first, list(zip(matrices, rest, strict=True))
+
+
+def _loss(problem: Problem) -> LossCall:
+    leaves = problem.leaves(penalised=True)
+
+    def call() -> tuple[Tensor, tuple[Tensor, ...]]:
+        alpha, steps = _steps(*leaves)
+        for matrix, scores in steps:
+            alpha = torch.logsumexp(alpha.unsqueeze(-1) + matrix, 1) + scores
+        gold = path_score(leaves[0], leaves[1], problem.tags)
+        value = (torch.logsumexp(alpha, -1) - gold).sum()
+        return value, torch.autograd.grad(value, leaves)
+
+    return call
+
+
+def _decode(problem: Problem) -> DecodeCall:
+    unary, transitions = problem.penalised()
+
+    @torch.no_grad()
+    def call() -> Tensor:
+        best, steps = _steps(unary, transitions)
+        choices = []
+        for matrix, scores in steps:
+            best, choice = (best.unsqueeze(-1) + matrix).max(1)
+            best = best + scores
+            choices.append(choice)
+        tags = [best.argmax(-1, keepdim=True)]
+        for choice in reversed(choices):
+            tags.append(choice.gather(1, tags[-1]))
+        return torch.cat(tags[::-1], 1)
+
+    return call
+
+
+SYSTEMS = (
+    System(
+        "eager loop",
+        "peer",
+        "logsumexp / max per position, autograd; backtrace batched; -1e4 for constraints",
+        loss=_loss,
+        decode=_decode,
+        package="torch",
+    ),
+)

@@ -1,0 +1,331 @@
+// The projections of `bregman.h` for shared pairs, with positions in the lanes of vectors.
+//
+// All positions of one parity are projected at once; here that is meant literally. Scores lie by tag
+// and, within a tag, by position of one parity: neighbours of consecutive lanes are consecutive lanes
+// of the other parity. No lane is lost to padding tags, and nothing is summed across lanes. The pairs
+// must be the same everywhere. Where a sentence needs more than the range of numbers, this gives up
+// and `bregman.h` does it.
+#pragma once
+#include "bregman.h"
+
+namespace {
+
+template <class In, class Real> class LaneBregman {
+  public:
+    Chain<In, Real, 0> chain;
+
+    LaneBregman(const Problem& p, const SharedPairs<In, Real>& shared, const Projections& settings)
+        : chain(p, shared, 1), T(p.tags), settings_(settings),
+          // An odd number of vectors: rows a power of two apart would compete for the same cache lines.
+          stride_(2 * W * (p.n / (4 * W) + 1) + 3 * kMargin) {
+        for (int parity = 0; parity < 2; ++parity) {
+            Half& half = halves_[parity];
+            for (Array<Real>* a : {&half.share, &half.lam, &half.leaving, &half.entering})
+                a->allocate(T * stride_);
+            // Lanes without a position are worked on too: they must hold numbers.
+            std::memset(half.leaving, 0, size_t(T * stride_) * sizeof(Real));
+            std::memset(half.entering, 0, size_t(T * stride_) * sizeof(Real));
+            for (Array<Real>* a : {&half.leaving_peak, &half.entering_peak, &half.log_sum})
+                a->allocate(stride_);
+        }
+        for (Array<Real>* a : {&alpha_, &beta_}) a->allocate(T * kBlock);
+        total_.allocate(T * T);
+    }
+
+    // lam = 0, or as the gauge or the caller has it.
+    void start(const In* given) {
+        const int64_t L = chain.L, P = chain.P;
+        low_ = false;
+        for (int parity = 0; parity < 2; ++parity) {
+            Half& half = halves_[parity];
+            for (int64_t k = 0; k < T * stride_; ++k) half.share[k] = -infinity<Real>();
+            std::memset(half.lam, 0, size_t(T * stride_) * sizeof(Real));
+        }
+        for (int64_t i = 0; i < L; ++i) {
+            const bool interior = i > 0 && i + 1 < L;
+            const Real* row = chain.nodes + i * P;
+            const bool folded = !chain.problem.unary;  // then the shares come as such
+            Real *share = halves_[i % 2].share + kMargin + i / 2, *lam = halves_[i % 2].lam + kMargin + i / 2;
+            for (int64_t t = 0; t < T; ++t, share += stride_, lam += stride_) {
+                *share = interior && !folded ? row[t] * Real(0.5) : row[t];
+                if (!interior || *share == -infinity<Real>()) continue;
+                if (given) *lam = Real(given[i * T + t]);
+                else if (settings_.gauge_right) *lam = *share;
+            }
+        }
+        for (int parity = 0; parity < 2; ++parity)
+            for (int64_t h = 0; h < count(parity); h += W) refresh(halves_[parity], h);
+    }
+
+    void sweep(int64_t k0, int64_t k1) {
+        for (int64_t k = k0; k < k1 && !low_; ++k) {
+            const int parity = int((settings_.first + k) % 2);
+            const int64_t size = count(parity);
+            int64_t h = 0;
+            for (; h + W < size; h += 2 * W) project<2>(parity, h, Real(settings_.omegas[k]));
+            if (h < size) project<1>(parity, h, Real(settings_.omegas[k]));
+        }
+    }
+
+    // As `Bregman::solve`; false if the range of Real is too small.
+    bool solve(const int64_t* tags, const Wanted<In>& wanted, double& value, double& gap) {
+        const int64_t L = chain.L;
+        value = gap = 0;
+        if (L < 2) return false;
+        wanted.clear(chain.problem, L);
+        sweep(0, settings_.iterations);
+        gap_ = Vec<Real>{};
+        for (int parity = 0; parity < 2 && !low_; ++parity) {
+            const int64_t size = count(parity);
+            int64_t h = 0;
+            for (; h + W < size; h += 2 * W) finish<2>(parity, h, wanted);
+            if (h < size) finish<1>(parity, h, wanted);
+        }
+        if (low_) return false;
+        gap = double(hmax(gap_));
+        for (int64_t e = 0; e + 1 < L; ++e) {
+            const double log_sum = double(halves_[e % 2].log_sum[kMargin + e / 2]) +
+                                   double(halves_[e % 2].leaving_peak[kMargin + e / 2]) +
+                                   double(halves_[(e + 1) % 2].entering_peak[kMargin + (e + 1) / 2]) +
+                                   double(chain.peaks[e]);
+            value += tags ? positive(log_sum - gold(e, tags[e], tags[e + 1])) : log_sum;
+        }
+        if (wanted.gradient.pair) add_counts(wanted.gradient.pair);
+        if (tags) wanted.gradient.subtract(tags, L, T);
+        return true;
+    }
+
+    void write_dual(In* out) const {
+        std::memset(out, 0, size_t(chain.problem.n * T) * sizeof(In));
+        for (int64_t i = 1; i + 1 < chain.L; ++i) {
+            Real sum = 0;
+            int64_t free = 0;
+            for (int64_t t = 0; t < T; ++t)
+                if (!dead(i, t)) sum += Real(dual(i, t)), ++free;
+            for (int64_t t = 0; t < T; ++t)
+                if (!dead(i, t)) out[i * T + t] = In(Real(dual(i, t)) - sum / Real(free));
+        }
+    }
+    double dual(int64_t i, int64_t t) const {
+        return double(halves_[i % 2].lam[t * stride_ + kMargin + i / 2]);
+    }
+    bool dead(int64_t i, int64_t t) const {
+        return halves_[i % 2].share[t * stride_ + kMargin + i / 2] == -infinity<Real>();
+    }
+    bool failed() const { return low_; }
+
+  private:
+    static constexpr int64_t W = lanes<Real>();
+    static constexpr int64_t kBlock = 2 * W;   // positions that are worked on together
+    static constexpr int64_t kMargin = W;      // room for neighbours that do not exist
+
+    // The positions of one parity, by tag: h of position i is i / 2.
+    struct Half {
+        Array<Real> share;              // of the unary score in the arcs on either side; -inf if dead
+        Array<Real> lam;
+        Array<Real> leaving, entering;  // exp(share - lam - peak), exp(share + lam - peak)
+        Array<Real> leaving_peak, entering_peak;
+        Array<Real> log_sum;            // over the arcs that leave, without the peaks
+    };
+
+    const int64_t T;
+    const Projections& settings_;
+    const int64_t stride_;
+    Half halves_[2];
+    Array<Real> alpha_, beta_;  // [T, kBlock]
+    Array<Real> total_;
+    Vec<Real> gap_;
+    bool low_ = false;  // something is too small for a number
+
+    int64_t count(int parity) const { return (chain.L + 1 - parity) / 2; }
+
+    // Which lanes from h on are interior positions.
+    Mask<Real> interior(int parity, int64_t h) const {
+        const Vec<Real> i = lane_index<Real>() * Real(2) + Real(2 * h + parity);
+        return (i > Real(0.5)) & (i < Real(chain.L - 1) - Real(0.5));
+    }
+
+    // out[t] = sum_s matrix[s, t] x[s] for V vectors of positions.
+    template <int V> BCRF_INLINE_MEMBER void product(const Real* matrix, const Real* x, Real* out) const {
+        int64_t t = 0;
+        for (; t + 6 <= T; t += 6) product_rows<V, 6>(matrix + t, x, out + t * kBlock);
+        switch (T - t) {
+            case 5: return product_rows<V, 5>(matrix + t, x, out + t * kBlock);
+            case 4: return product_rows<V, 4>(matrix + t, x, out + t * kBlock);
+            case 3: return product_rows<V, 3>(matrix + t, x, out + t * kBlock);
+            case 2: return product_rows<V, 2>(matrix + t, x, out + t * kBlock);
+            case 1: return product_rows<V, 1>(matrix + t, x, out + t * kBlock);
+        }
+    }
+    template <int V, int C>
+    BCRF_INLINE_MEMBER void product_rows(const Real* matrix, const Real* x, Real* out) const {
+        const int64_t P = chain.P;
+        Vec<Real> sum[C][V];
+        BCRF_UNROLL for (int c = 0; c < C; ++c)
+            BCRF_UNROLL for (int v = 0; v < V; ++v) sum[c][v] = splat(Real(0));
+        for (int64_t s = 0; s < T; ++s, matrix += P, x += stride_) {
+            Vec<Real> b[V];
+            BCRF_UNROLL for (int v = 0; v < V; ++v) b[v] = load(x + v * W);
+            BCRF_UNROLL for (int c = 0; c < C; ++c) {
+                const Vec<Real> a = splat(matrix[c]);
+                BCRF_UNROLL for (int v = 0; v < V; ++v) sum[c][v] += a * b[v];
+            }
+        }
+        BCRF_UNROLL for (int c = 0; c < C; ++c)
+            BCRF_UNROLL for (int v = 0; v < V; ++v) store(out + c * kBlock + v * W, sum[c][v]);
+    }
+
+    // What arrives at and departs from the positions h.. of one parity: alpha and beta. The
+    // position before 2h + 1 is 2h, the one after it 2(h + 1).
+    template <int V> void messages(int parity, int64_t h) {
+        const Half& other = halves_[1 - parity];
+        const int64_t before = kMargin + h - (1 - parity), after = before + 1;
+        product<V>(chain.shared.rows, other.leaving + before, alpha_);
+        product<V>(chain.shared.columns, other.entering + after, beta_);
+    }
+
+    template <int V> void project(int parity, int64_t h, Real omega) {
+        Half& half = halves_[parity];
+        messages<V>(parity, h);
+        for (int v = 0; v < V; ++v) {
+            const int64_t at = kMargin + h + v * W;
+            const Mask<Real> here = interior(parity, h + v * W);
+            Mask<Real> low = {};
+            for (int64_t t = 0; t < T; ++t) {
+                const Vec<Real> a = load(alpha_ + t * kBlock + v * W), b = load(beta_ + t * kBlock + v * W);
+                Real* lam = half.lam + t * stride_ + at;
+                const Mask<Real> free = (load(half.share + t * stride_ + at) > -infinity<Real>()) & here;
+                low |= (vmin(a, b) < safe<Real>()) & free;
+                const Vec<Real> old = load(lam);
+                const Vec<Real> moved = old + omega * (vlog(b / a) * Real(0.5) - old);
+                store(lam, free ? moved : old);
+            }
+            low_ |= any(low);
+            refresh(half, h + v * W);
+        }
+    }
+
+    void refresh(Half& half, int64_t h) {
+        const int64_t at = kMargin + h;
+        Vec<Real> a = splat(-infinity<Real>()), b = a;
+        for (int64_t t = 0; t < T; ++t) {
+            const Vec<Real> share = load(half.share + t * stride_ + at), lam = load(half.lam + t * stride_ + at);
+            a = vmax(a, share - lam), b = vmax(b, share + lam);
+        }
+        store(half.leaving_peak + at, a);
+        store(half.entering_peak + at, b);
+        for (int64_t t = 0; t < T; ++t) {
+            const Vec<Real> share = load(half.share + t * stride_ + at), lam = load(half.lam + t * stride_ + at);
+            store(half.leaving + t * stride_ + at, vexp(share - lam - a));
+            store(half.entering + t * stride_ + at, vexp(share + lam - b));
+        }
+    }
+
+    // The final lam is there: mass on both sides of the positions h.., and what is wanted of it.
+    template <int V> void finish(int parity, int64_t h, const Wanted<In>& wanted) {
+        Half& half = halves_[parity];
+        messages<V>(parity, h);
+        for (int v = 0; v < V; ++v) {
+            const int64_t first = h + v * W, at = kMargin + first;
+            Vec<Real> in_sum = {}, out_sum = {};
+            for (int64_t t = 0; t < T; ++t) {
+                in_sum += load(half.entering + t * stride_ + at) * load(alpha_ + t * kBlock + v * W);
+                out_sum += load(half.leaving + t * stride_ + at) * load(beta_ + t * kBlock + v * W);
+            }
+            const Vec<Real> i = lane_index<Real>() * Real(2) + Real(2 * first + parity);
+            const Mask<Real> has_in = (i > Real(0.5)) & (i < Real(chain.L) - Real(0.5));
+            const Mask<Real> has_out = i < Real(chain.L) - Real(1.5);
+            low_ |= any(((in_sum < safe<Real>()) & has_in) | ((out_sum < safe<Real>()) & has_out));
+            store(half.log_sum + at, vlog(out_sum));
+            const Vec<Real> one = splat(Real(1));
+            const Vec<Real> in_factor = has_in ? one / in_sum : Vec<Real>{};
+            const Vec<Real> out_factor = has_out ? one / out_sum : Vec<Real>{};
+            const Mask<Real> both = has_in & has_out;
+            Vec<Real> overlap = {};
+            for (int64_t t = 0; t < T; ++t) {
+                Real *in = alpha_ + t * kBlock + v * W, *out = beta_ + t * kBlock + v * W;
+                Real* leaving = half.leaving + t * stride_ + at;
+                const Vec<Real> x = load(leaving) * out_factor;
+                const Vec<Real> p = load(half.entering + t * stride_ + at) * load(in) * in_factor;
+                const Vec<Real> q = x * load(out);
+                store(leaving, x);  // from now on it is needed for the counts only
+                gap_ = vmax(gap_, both ? vmax(p - q, q - p) : Vec<Real>{});
+                // One side is missing at the two ends: the other stands for both.
+                const Vec<Real> incoming = has_in ? p : q, outgoing = has_out ? q : p;
+                store(in, (incoming + outgoing) * Real(0.5));
+                const Vec<Real> mean = wanted.outgoing ? outgoing : vsqrt(incoming) * vsqrt(outgoing);
+                store(out, mean);
+                overlap += mean;
+            }
+            if (wanted.gradient.unary) write(alpha_ + v * W, parity, first, wanted.gradient.unary);
+            if (!wanted.marginals && !wanted.best) continue;
+            low_ |= any((overlap < kOverlap<Real>) & both);
+            for (int64_t t = 0; t < T; ++t) {
+                Real* mean = beta_ + t * kBlock + v * W;
+                store(mean, load(mean) / overlap);
+            }
+            if (wanted.marginals) write(beta_ + v * W, parity, first, wanted.marginals);
+            if (wanted.best) write_best(beta_ + v * W, parity, first, wanted.best);
+        }
+    }
+
+    int64_t lanes_within(int parity, int64_t first) const {
+        const int64_t left = count(parity) - first;
+        return left < W ? left : W;
+    }
+    void write(const Real* from, int parity, int64_t first, In* out) const {
+        for (int64_t j = 0; j < lanes_within(parity, first); ++j) {
+            In* row = out + (2 * (first + j) + parity) * T;
+            for (int64_t t = 0; t < T; ++t) row[t] = In(from[t * kBlock + j]);
+        }
+    }
+    void write_best(const Real* from, int parity, int64_t first, int64_t* best) const {
+        for (int64_t j = 0; j < lanes_within(parity, first); ++j) {
+            int64_t top = 0;
+            for (int64_t t = 1; t < T; ++t)
+                if (from[t * kBlock + j] > from[top * kBlock + j]) top = t;
+            best[2 * (first + j) + parity] = top;
+        }
+    }
+
+    double gold(int64_t e, int64_t s, int64_t t) const {
+        return share(e, s) - dual(e, s) + chain.raw_score(e, s, t) + share(e + 1, t) + dual(e + 1, t);
+    }
+    double share(int64_t i, int64_t t) const {
+        return double(halves_[i % 2].share[t * stride_ + kMargin + i / 2]);
+    }
+
+    // Adds up leaving[s] pair[s, t] entering[t] over all edges: a product of matrices.
+    void add_counts(In* out) {
+        const int64_t P = chain.P;
+        for (int64_t s = 0; s < T; s += 4)
+            for (int64_t t = 0; t < T; t += 2) {
+                const int64_t rows = T - s < 4 ? T - s : 4, columns = T - t < 2 ? T - t : 2;
+                if (rows == 4 && columns == 2) count_block<4, 2>(s, t);
+                else
+                    for (int64_t r = 0; r < rows; ++r)
+                        for (int64_t c = 0; c < columns; ++c) count_block<1, 1>(s + r, t + c);
+            }
+        for (int64_t s = 0; s < T; ++s)
+            for (int64_t t = 0; t < T; ++t)
+                out[s * T + t] = In(total_[s * T + t] * chain.shared.rows[s * P + t]);
+    }
+    template <int R, int C> BCRF_INLINE_MEMBER void count_block(int64_t s, int64_t t) {
+        Vec<Real> sum[R][C];
+        BCRF_UNROLL for (int r = 0; r < R; ++r)
+            BCRF_UNROLL for (int c = 0; c < C; ++c) sum[r][c] = splat(Real(0));
+        for (int parity = 0; parity < 2; ++parity) {
+            const Half &from = halves_[parity], &to = halves_[1 - parity];
+            const Real* x = from.leaving + s * stride_ + kMargin;
+            const Real* y = to.entering + t * stride_ + kMargin + parity;
+            for (int64_t h = 0; h < count(parity); h += W)
+                BCRF_UNROLL for (int r = 0; r < R; ++r)
+                    BCRF_UNROLL for (int c = 0; c < C; ++c)
+                        sum[r][c] += load(x + r * stride_ + h) * load(y + c * stride_ + h);
+        }
+        BCRF_UNROLL for (int r = 0; r < R; ++r)
+            BCRF_UNROLL for (int c = 0; c < C; ++c) total_[(s + r) * T + t + c] = hsum(sum[r][c]);
+    }
+};
+
+}  // namespace

@@ -1,0 +1,398 @@
+"""The benchmark itself: its problems, its competitors, its clock, its counts and its page."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import bcrf
+from benchmarks import peers, report, run
+from benchmarks.cases import CASES, PAIRS, PENALTY, TASKS, Case, make
+from benchmarks.checking import Judge
+from benchmarks.depth import OURS, Depth, depths, fake_depth
+from benchmarks.findings import Findings, duration
+from benchmarks.log import Log
+from benchmarks.machine import machine, participants
+from benchmarks.memory import peak_added
+from benchmarks.requirements import REQUIREMENTS, verdicts
+from benchmarks.systems import SYSTEMS, System, brief
+from benchmarks.timing import Plan, interleave, threads
+
+SMALL = Case(3, 7, 5)
+BIES = Case(3, 6, 8, constraints=True)
+MODULES = {
+    "pytorch-crf": "torchcrf",
+    "TorchCRF": "TorchCRF",
+    "torch-struct": "torch_struct",
+    "supar": "supar",
+    "torbi": "torbi",
+    "python-crfsuite": "pycrfsuite",
+}
+
+# ----------------------------------------------------------------------------------------- problems
+
+
+@pytest.mark.parametrize("pairs", PAIRS)
+@pytest.mark.parametrize("case", [SMALL, BIES], ids=lambda case: case.name)
+def test_gold_sequences_are_legal_and_problems_are_the_same_every_time(case, pairs):
+    problem = make(case, pairs)
+    assert bool(problem.chain().score(problem.tags).isfinite().all())
+    assert problem.unary.dtype == torch.float32
+    assert torch.equal(problem.unary, make(case, pairs).unary)
+    assert not torch.equal(problem.unary, make(case, pairs, seed=1).unary)
+
+
+def test_peaked_chains_have_five_more_along_the_gold_path():
+    normal, peaked = make(SMALL, "shared", "normal"), make(SMALL, "shared", "peaked")
+    more = (peaked.unary - normal.unary).gather(-1, normal.tags.unsqueeze(-1))
+    torch.testing.assert_close(more, torch.full_like(more, 5.0))
+
+
+def test_penalties_stand_for_what_is_forbidden():
+    problem = make(BIES, "shared")
+    unary, transitions = problem.penalised()
+    assert problem.structure is not None
+    assert torch.equal(transitions == PENALTY, ~problem.structure.follow)
+    assert torch.equal(unary[0, 0] == PENALTY, ~problem.structure.start)
+    assert torch.equal(unary[0, -1] == PENALTY, ~problem.structure.end)
+
+
+def test_cases_are_those_of_the_issue():
+    shapes = [(c.batch, c.length, c.tags, c.constraints) for c in CASES.values()]
+    assert (32, 64, 17, False) in shapes
+    assert (32, 40, 64, True) in shapes
+    assert len(shapes) == 7
+    assert [name for name, case in CASES.items() if case.arcs < 100_000] == ["1x30x17"]
+
+
+# -------------------------------------------------------------------------------------- competitors
+
+
+@pytest.mark.parametrize("case", [SMALL, BIES, Case(2, 2, 3)], ids=lambda case: case.name)
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_systems_agree(name: str, case: Case) -> None:
+    system = SYSTEMS[name]
+    if name in MODULES and util.find_spec(MODULES[name]) is None:
+        pytest.skip(f"{name} is not installed")
+    done = 0
+    for pairs, task in itertools.product(PAIRS, TASKS):
+        problem = make(case, pairs, task)
+        call = system.prepare(problem, task)
+        if callable(call):
+            assert "error" not in Judge(problem, task).verdict(system, call)
+            done += 1
+    assert done
+
+
+def test_wrong_systems_are_found_out():
+    problem = make(SMALL, "shared")
+
+    value, grads = SYSTEMS["eager loop"].prepare(problem, "loss")()
+    liar = System("liar", "peer", "")
+
+    def verdict(loss: float, gradient: float) -> str:
+        result = (value * loss, [grads[0] * gradient])
+        return Judge(problem, "loss").verdict(liar, lambda: result).get("error", "")
+
+    assert not verdict(1.0, 1.0)
+    assert verdict(1.01, 1.0).startswith("wrong loss")
+    assert verdict(1.0, 1.1).startswith("wrong gradient")
+    assert verdict(float("nan"), 1.0).startswith("wrong loss")
+    zeros = Judge(problem, "normal").verdict(liar, lambda: torch.zeros_like(problem.tags))
+    assert "wrong tags" in zeros["error"]
+    crash = Judge(problem, "loss").verdict(liar, lambda: 1 / 0)
+    assert crash["error"].startswith("ZeroDivisionError")
+
+
+def test_what_a_system_cannot_do_has_a_reason():
+    per_pair, shared = make(SMALL, "per-pair"), make(SMALL, "shared")
+    assert "per-pair" in SYSTEMS["pytorch-crf"].prepare(per_pair, "loss")
+    assert SYSTEMS["torbi"].prepare(shared, "loss") == "decodes only"
+    assert SYSTEMS["viterbi"].prepare(shared, "loss") is None
+
+    def broken(problem: object) -> Any:
+        raise ImportError(f"no library in {Path.cwd()}\nand more")
+
+    system = System("broken", "peer", "", loss=broken)
+    assert system.prepare(shared, "loss") == "ImportError: no library in ..."
+
+
+def test_errors_are_brief():
+    assert brief("\n\n one line \n another") == "one line"
+    assert len(brief("x" * 1000)) == 300
+
+
+# ---------------------------------------------------------------------------------------- the clock
+
+
+class Clock:
+    """Time passes only when a function says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.calls: list[str] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def function(self, name: str, seconds: float) -> Any:
+        def call() -> None:
+            self.now += seconds
+            self.calls.append(name)
+
+        return call
+
+
+def test_quick_functions_are_repeated_and_slow_ones_sampled_less():
+    clock = Clock()
+    seconds = {"quick": 1e-4, "medium": 0.1, "slow": 1.0, "slower": 5.0, "endless": 30.0}
+    functions = {name: clock.function(name, s) for name, s in seconds.items()}
+    found = interleave(functions, Plan(budget=1.0), clock=clock)
+    assert {name: len(t.samples) for name, t in found.items()} == {
+        "quick": 15,
+        "medium": 15,
+        "slow": 7,
+        "slower": 3,
+        "endless": 1,
+    }
+    assert found["quick"].repeats == 20
+    assert found["medium"].repeats == 1
+    for name, timing in found.items():
+        assert timing.median == pytest.approx(seconds[name])
+
+
+def test_functions_take_turns_in_changing_order():
+    clock = Clock()
+    functions = {name: clock.function(name, 0.01) for name in "abcd"}
+    interleave(functions, Plan(budget=0.0, least=10), clock=clock)
+    rounds = [clock.calls[i : i + 4] for i in range(8, 48, 4)]
+    assert all(sorted(names) == list("abcd") for names in rounds)
+    assert len({tuple(names) for names in rounds}) > 1
+
+
+def test_budget_is_used_and_kept():
+    clock = Clock()
+    found = interleave({"a": clock.function("a", 0.01)}, Plan(budget=0.5, least=3), clock=clock)
+    assert 49 <= len(found["a"].samples) <= 51
+    clock = Clock()
+    found = interleave({"a": clock.function("a", 0.01)}, Plan(budget=9.0, most=20), clock=clock)
+    assert len(found["a"].samples) == 20
+
+
+def test_one_failure_does_not_stop_the_others():
+    clock = Clock()
+    count = itertools.count()
+
+    def fails_late() -> None:
+        clock.now += 0.01
+        if next(count) == 5:
+            raise MemoryError("too large")
+
+    found = interleave({"a": clock.function("a", 0.01), "b": fails_late}, Plan(0.1), clock=clock)
+    assert isinstance(found["b"].error, MemoryError)
+    assert found["a"].error is None
+    assert len(found["a"].samples) >= 15
+
+
+def test_quartiles():
+    clock = Clock()
+    durations: Iterator[float] = itertools.cycle([1.0, 2.0, 3.0, 4.0, 5.0])
+
+    def call() -> None:
+        clock.now += 1e-2 * next(durations)
+
+    found = interleave({"a": call}, Plan(budget=0.0, least=20), clock=clock)["a"]
+    assert found.median == pytest.approx(0.03)
+    assert found.quartiles == pytest.approx((0.02, 0.04))
+
+
+def test_threads_are_given_back():
+    before = torch.get_num_threads()
+    with threads(1):
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == before
+
+
+# -------------------------------------------------------------------------------------------- depth
+
+
+def depth_of(call: Any) -> int:
+    with Depth() as depth:
+        call()
+    return depth.longest
+
+
+def test_depth_is_the_longest_path():
+    x, y = torch.randn(4, 4), torch.randn(4, 4)
+    assert depth_of(lambda: x + y) == 1
+    assert depth_of(lambda: (x.exp() + y.exp()).sum()) == 3
+    assert depth_of(lambda: [x.exp() for _ in range(10)]) == 1
+    assert depth_of(lambda: x.T[1:].unsqueeze(0).exp()) == 1
+    assert depth_of(lambda: x.view(16).detach()) == 0
+
+
+def test_depth_follows_memory_and_values():
+    def in_place() -> None:
+        a = torch.zeros(4)  # 1
+        a[:2].copy_(torch.ones(2))  # 2
+        a.sum()  # 3
+
+    def read() -> None:
+        x = torch.ones(3).sum()  # 1, 2
+        if x > 0:  # 3, and 4 to read it
+            torch.ones(1)  # 5
+
+    def gradient() -> None:
+        x = torch.ones(3, requires_grad=True)  # 1
+        torch.autograd.grad(x.exp().sum(), x)  # 2, 3; ones, expand, times exp
+
+    assert depth_of(in_place) == 3
+    assert depth_of(read) == 5
+    assert depth_of(gradient) >= 3
+
+
+def test_loops_are_deep_and_projections_are_not():
+    def growth(name: str) -> int:
+        short, long = (make(Case(2, n, 3), "shared") for n in (4, 8))
+        return fake_depth(OURS[name], long) - fake_depth(OURS[name], short)
+
+    assert growth("crf: loss") >= 4 * 4
+    assert growth("viterbi") >= 4 * 4
+    # Grows with log n: the search for tags that lie on some path.
+    assert growth("bregman-10: loss") < 16
+
+
+@pytest.mark.slow
+def test_everything_of_ours_has_a_depth():
+    rows = {(row["system"], row["length"]): row for row in depths((4, 8)) if row["ours"]}
+    assert {name for name, _ in rows} == set(OURS)
+    assert not [row for row in rows.values() if "error" in row]
+    mean_field = [rows["mean field-10: loss + gradient", n]["depth"] for n in (4, 8)]
+    assert mean_field[0] == mean_field[1]
+
+
+def test_memory_of_a_small_case():
+    assert peak_added("crf", Case(2, 16, 4)) >= 0
+
+
+# ----------------------------------------------------------------------------- the log and the page
+
+SECONDS = {"ours": 1e-3, "peer": 0.2, "floor": 5e-4}
+
+
+def synthetic_log(path: Path, factor: float = 1.0) -> Log:
+    """A finished run in which all peers take 200 times as long as ours."""
+    log = Log(path)
+    log.append("r1", "start", [{"machine": machine(), "systems": participants()}])
+    for case, pairs, task, count in itertools.product(CASES, PAIRS, TASKS, (1, 2)):
+        about = {"case": case, "pairs": pairs, "task": task, "threads": count}
+        rows = []
+        for system in SYSTEMS.values():
+            seconds = SECONDS[system.role] * (factor if system.role == "ours" else 1.0)
+            numbers = {"median": seconds, "low": seconds, "high": seconds, "samples": 15}
+            does = system.loss if task == "loss" else system.decode
+            fact = numbers if does and pairs in system.pairs else {"error": "cannot | does not"}
+            rows.append({**about, "system": system.name, **fact})
+        log.append("r1", "speed", rows)
+    growth = {"system": "crf", "task": "loss", "threads": 1, "cases": ["4x256x17", "4x2048x17"]}
+    log.append("r1", "growth", [{**growth, "seconds": [1.0, 8.5 * factor]}])
+    log.append("r1", "memory", [{"system": "crf", "case": "8x4096x64", "bytes": 5e7 * factor}])
+    log.append("r1", "depth", [{"system": "viterbi", "length": 32, "ours": True, "depth": 99}])
+    log.append("r1", "end", [{}])
+    return log
+
+
+def test_requirements_are_judged_by_the_worst_case(tmp_path):
+    good = list(verdicts(Findings(synthetic_log(tmp_path / "good.jsonl").rows())))
+    assert {v.number for v in good} == {"1", "2", "3", "4", "5"}
+    assert {v.mark for v in good} == {"yes", "reported"}
+    bad = list(verdicts(Findings(synthetic_log(tmp_path / "bad.jsonl", 60.0).rows())))
+    assert {v.mark for v in bad} == {"**no**", "reported"}
+
+
+def test_a_missing_rival_leaves_a_requirement_open(tmp_path):
+    rows = synthetic_log(tmp_path / "log.jsonl").rows()
+    kept = [row for row in rows if row.get("system") != "torch-struct"]
+    found = {v.text: v for v in verdicts(Findings(kept))}
+    open_ones = [v for v in found.values() if "torch-struct" in v.text]
+    assert len(open_ones) == 2
+    assert all(v.passed is None and "not measured" in v.measured[1] for v in open_ones)
+
+
+def test_every_comparison_names_systems_that_exist():
+    for requirement in REQUIREMENTS:
+        comparison = requirement.comparison
+        assert SYSTEMS[comparison.ours].role == "ours"
+        assert comparison.pairs in SYSTEMS[comparison.rival].pairs
+        assert comparison.task in TASKS
+
+
+def test_the_page_says_where_we_lose(tmp_path):
+    log = synthetic_log(tmp_path / "log.jsonl")
+    page = report.text(log.rows(log.last(finished=True)))
+    lost = page.partition("## Where we lose")[2].partition("\n## ")[0]
+    assert "| crf | loss + gradient | torch.exp 28 of 28, 2x at " in lost
+    assert "pytorch-crf" not in lost
+    assert "exact Viterbi is cheaper than the certified decoder in 0 of 56" in lost
+    slow = synthetic_log(tmp_path / "slow.jsonl", 300.0)
+    assert "pytorch-crf 14 of 14, 1.5x at" in report.text(slow.rows())
+
+
+def test_the_page_is_written_from_the_log(tmp_path):
+    log, page = synthetic_log(tmp_path / "log.jsonl"), tmp_path / "page.md"
+    run.main(["--report", "--log", str(log.path), "--page", str(page)])
+    text = page.read_text()
+    for heading in ("Requirements", "Where we lose", "Depth", "Memory", "Systems"):
+        assert f"\n## {heading}\n" in text
+    assert "200x" in text
+    for line in text.splitlines():
+        assert not line.startswith("|") or line.endswith("|")
+    assert (tmp_path / "page.svg").exists() == (util.find_spec("matplotlib") is not None)
+
+
+def test_a_run_can_be_resumed(tmp_path, capsys):
+    path = tmp_path / "log.jsonl"
+    choice = ["--cases", "1x30x17", "--pairs", "shared", "--systems", "vit", "torch.exp"]
+    arguments = [*choice, "--threads", "1", "--budget", "0", "--quick", "--log", str(path)]
+    run.main([*arguments, "--tasks", "normal"])
+    assert "# Benchmarks" in capsys.readouterr().out
+    first = Log(path).rows()
+    systems = [row["system"] for row in first if row["row"] == "speed"]
+    assert systems == ["viterbi", "viterbi torch", "torch.exp"]
+    run.main([*arguments, "--tasks", "normal", "peaked", "--resume"])
+    rows = Log(path).rows()
+    assert {row["run"] for row in rows} == {first[0]["run"]}
+    speed = [row for row in rows if row["row"] == "speed"]
+    assert [row["task"] for row in speed] == ["normal"] * 3 + ["peaked"] * 3
+    assert all(row["median"] > 0 for row in speed)
+
+
+def test_no_page_without_a_finished_run(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_text(json.dumps({"run": "r", "row": "start"}) + "\n")
+    with pytest.raises(SystemExit, match="no finished run"):
+        run.main(["--report", "--log", str(path)])
+
+
+def test_durations_are_readable():
+    assert duration(0.0123) == "12.3 ms"
+    assert duration(2.5) == "2.5 s"
+    assert duration(4.2e-5, 4e-5, 5e-5) == "42 µs [40, 50]"
+    assert bcrf.__version__ in participants()[0]["version"]
+
+
+def test_installation_errors_are_kept_without_addresses():
+    output = (
+        "WARNING: Location 'x' is ignored\nERROR: No matching distribution found for y\n[notice]"
+    )
+    assert peers._reason(output) == "ERROR: No matching distribution found for y"
+    assert peers._reason("") == "pip failed"
+    assert {s.package for s in SYSTEMS.values() if s.name in MODULES} <= set(peers.PEERS)
+    assert not any("torch" in step for steps in peers.PEERS.values() for step in steps)
