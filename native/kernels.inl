@@ -172,8 +172,12 @@ int64_t bregman(const Problem& p, const Projections& s, const int64_t* tags, con
     SharedPairs<In, In> shared;
     if (p.shared) shared.prepare(p);
     const bool every_edge = out.pair_gradient && out.every_edge;
-    if (p.shared && s.tolerance < 0 && !every_edge && positions_fill_lanes<In>(p))
-        bregman_pass<In, LaneBregman<In, In>>(p, shared, s, tags, out, statuses);
+    if (s.tolerance < 0 && positions_fill_lanes<In>(p)) {
+        if (!p.shared)
+            bregman_pass<In, LaneBregman<In, In, false>>(p, shared, s, tags, out, statuses);
+        else if (!every_edge)
+            bregman_pass<In, LaneBregman<In, In, true>>(p, shared, s, tags, out, statuses);
+    }
     if (statuses.first(kRedo))
         with_width<In>(p.tags, [&](auto width) {
             bregman_pass<In, Bregman<In, In, width.vectors>>(p, shared, s, tags, out, statuses);
@@ -262,7 +266,10 @@ int64_t certified(
         certified_pass<In, Solver>(
             p, shared, pairs, s, temperature, tags, score, proved, statuses);
     };
-    if (p.shared && positions_fill_lanes<In>(p)) pass(Type<LaneBregman<In, In>>());
+    if (positions_fill_lanes<In>(p)) {
+        if (p.shared) pass(Type<LaneBregman<In, In, true>>());
+        else pass(Type<LaneBregman<In, In, false>>());
+    }
     if (statuses.first(kRedo))
         with_width<In>(p.tags, [&](auto width) {
             pass(Type<Bregman<In, In, width.vectors>>());

@@ -1,16 +1,15 @@
-// The projections of `bregman.h` for shared pairs, with positions in the lanes of vectors.
+// The projections of `bregman.h` with positions in the lanes of vectors.
 //
 // All positions of one parity are projected at once; here that is meant literally. Scores lie by tag
 // and, within a tag, by position of one parity: neighbours of consecutive lanes are consecutive lanes
-// of the other parity. No lane is lost to padding tags, and nothing is summed across lanes. The pairs
-// must be the same everywhere. Where a sentence needs more than the range of numbers, this gives up
-// and `bregman.h` does it.
+// of the other parity. No lane is lost to padding tags, and nothing is summed across lanes. Where a
+// sentence needs more than the range of numbers, this gives up and `bregman.h` does it.
 #pragma once
 #include "bregman.h"
 
 namespace {
 
-template <class In, class Real> class LaneBregman {
+template <class In, class Real, bool kShared> class LaneBregman {
   public:
     Chain<In, Real, 0> chain;
 
@@ -29,7 +28,11 @@ template <class In, class Real> class LaneBregman {
                 a->allocate(stride_);
         }
         for (Array<Real>* a : {&alpha_, &beta_}) a->allocate(T * kBlock);
-        total_.allocate(T * T);
+        if (kShared) total_.allocate(T * T);
+        if (kShared) return;
+        for (Array<Real>& arcs : arcs_) arcs.allocate(T * T * stride_);
+        for (Array<int64_t>* a : {&from_, &to_}) a->allocate(T * T);
+        for (int64_t c = 0; c < T * T; ++c) from_[c] = c / T * stride_, to_[c] = c % T * stride_;
     }
 
     // lam = 0, or as the gauge or the caller has it.
@@ -41,30 +44,39 @@ template <class In, class Real> class LaneBregman {
             for (int64_t k = 0; k < T * stride_; ++k) half.share[k] = -infinity<Real>();
             std::memset(half.lam, 0, size_t(T * stride_) * sizeof(Real));
         }
+        if (chain.problem.unary)  // otherwise the shares come as such
+            for (int64_t k = P; k < (L - 1) * P; ++k) chain.nodes[k] *= Real(0.5);
         for (int64_t i = 0; i < L; ++i) {
-            const bool interior = i > 0 && i + 1 < L;
             const Real* row = chain.nodes + i * P;
-            const bool folded = !chain.problem.unary;  // then the shares come as such
-            Real *share = halves_[i % 2].share + kMargin + i / 2, *lam = halves_[i % 2].lam + kMargin + i / 2;
-            for (int64_t t = 0; t < T; ++t, share += stride_, lam += stride_) {
-                *share = interior && !folded ? row[t] * Real(0.5) : row[t];
-                if (!interior || *share == -infinity<Real>()) continue;
-                if (given) *lam = Real(given[i * T + t]);
-                else if (settings_.gauge_right) *lam = *share;
-            }
+            Real* share = halves_[i % 2].share + kMargin + i / 2;
+            for (int64_t t = 0; t < T; ++t) share[t * stride_] = row[t];
         }
+        for (int64_t i = 1; i + 1 < L && (given || settings_.gauge_right); ++i)
+            for (int64_t t = 0; t < T; ++t) {
+                const Real share = chain.nodes[i * P + t];
+                Real& lam = halves_[i % 2].lam[t * stride_ + kMargin + i / 2];
+                if (share > -infinity<Real>()) lam = given ? Real(given[i * T + t]) : share;
+            }
         for (int parity = 0; parity < 2; ++parity)
             for (int64_t h = 0; h < count(parity); h += W) refresh(halves_[parity], h);
+        for (int64_t h = 0; !kShared && L > 1 && h < count(0); h += W) {
+            read_arcs(2 * h, arcs(0, h));
+            read_arcs(2 * h + 1, arcs(1, h));
+            shift_arcs(h);
+        }
     }
 
+    // Steps k0..k1-1. Step k of a block of positions needs step k - 1 of the blocks beside it:
+    // along block + 2 k = constant all of that has happened. So few blocks are touched at a time.
     void sweep(int64_t k0, int64_t k1) {
-        for (int64_t k = k0; k < k1 && !low_; ++k) {
-            const int parity = int((settings_.first + k) % 2);
-            const int64_t size = count(parity);
-            int64_t h = 0;
-            for (; h + W < size; h += 2 * W) project<2>(parity, h, Real(settings_.omegas[k]));
-            if (h < size) project<1>(parity, h, Real(settings_.omegas[k]));
-        }
+        const int64_t blocks = (count(0) + kBlock - 1) / kBlock, steps = k1 - k0;
+        for (int64_t p = 0; p < blocks + 2 * (steps - 1) && !low_; ++p)
+            for (int64_t k = k0, q = p; k < k1 && q >= 0; ++k, q -= 2) {
+                const int parity = int((settings_.first + k) % 2);
+                const int64_t h = q * kBlock, left = count(parity) - h;
+                if (left > W) project<2>(parity, h, Real(settings_.omegas[k]));
+                else if (left > 0) project<1>(parity, h, Real(settings_.omegas[k]));
+            }
     }
 
     // As `Bregman::solve`; false if the range of Real is too small.
@@ -90,7 +102,12 @@ template <class In, class Real> class LaneBregman {
                                    double(chain.peaks[e]);
             value += tags ? positive(log_sum - gold(e, tags[e], tags[e + 1])) : log_sum;
         }
-        if (wanted.gradient.pair) add_counts(wanted.gradient.pair);
+        if (wanted.gradient.pair) {
+            if (kShared) add_counts(wanted.gradient.pair);
+            for (int parity = 0; parity < 2 && !kShared; ++parity)
+                for (int64_t h = 0; 2 * h + parity + 1 < L; h += W)
+                    write_arcs(parity, h, wanted.gradient.pair);
+        }
         if (tags) wanted.gradient.subtract(tags, L, T);
         return true;
     }
@@ -134,6 +151,10 @@ template <class In, class Real> class LaneBregman {
     Half halves_[2];
     Array<Real> alpha_, beta_;  // [T, kBlock]
     Array<Real> total_;
+    // Exponentials of the pairs, [blocks, T * T, W]: edges after even and after odd positions, and
+    // the latter again, one lane later, as edges before even positions.
+    Array<Real> arcs_[3];
+    Array<int64_t> from_, to_;  // where the rows of the two tags of an arc are
     Vec<Real> gap_;
     bool low_ = false;  // something is too small for a number
 
@@ -145,31 +166,40 @@ template <class In, class Real> class LaneBregman {
         return (i > Real(0.5)) & (i < Real(chain.L - 1) - Real(0.5));
     }
 
-    // out[t] = sum_s matrix[s, t] x[s] for V vectors of positions.
-    template <int V> BCRF_INLINE_MEMBER void product(const Real* matrix, const Real* x, Real* out) const {
+    // out[t] = sum_s arcs[s, t] x[s] for V vectors of positions. Arc (s, t) of all positions is one
+    // number, or (own) a row of numbers; `by_s` and `by_t` say how far apart arcs are.
+    template <int V>
+    BCRF_INLINE_MEMBER void product(
+        const Real* arcs, int64_t by_s, int64_t by_t, const Real* x, Real* out) const {
+        constexpr int C = V == 2 ? 6 : 9;  // sums that fit the registers
         int64_t t = 0;
-        for (; t + 6 <= T; t += 6) product_rows<V, 6>(matrix + t, x, out + t * kBlock);
+        for (; t + C <= T; t += C) product_rows<V, C>(arcs + t * by_t, by_s, by_t, x, out + t * kBlock);
+        arcs += t * by_t, out += t * kBlock;
         switch (T - t) {
-            case 5: return product_rows<V, 5>(matrix + t, x, out + t * kBlock);
-            case 4: return product_rows<V, 4>(matrix + t, x, out + t * kBlock);
-            case 3: return product_rows<V, 3>(matrix + t, x, out + t * kBlock);
-            case 2: return product_rows<V, 2>(matrix + t, x, out + t * kBlock);
-            case 1: return product_rows<V, 1>(matrix + t, x, out + t * kBlock);
+            case 8: return product_rows<V, 8>(arcs, by_s, by_t, x, out);
+            case 7: return product_rows<V, 7>(arcs, by_s, by_t, x, out);
+            case 6: return product_rows<V, 6>(arcs, by_s, by_t, x, out);
+            case 5: return product_rows<V, 5>(arcs, by_s, by_t, x, out);
+            case 4: return product_rows<V, 4>(arcs, by_s, by_t, x, out);
+            case 3: return product_rows<V, 3>(arcs, by_s, by_t, x, out);
+            case 2: return product_rows<V, 2>(arcs, by_s, by_t, x, out);
+            case 1: return product_rows<V, 1>(arcs, by_s, by_t, x, out);
         }
     }
     template <int V, int C>
-    BCRF_INLINE_MEMBER void product_rows(const Real* matrix, const Real* x, Real* out) const {
-        const int64_t P = chain.P;
+    BCRF_INLINE_MEMBER void product_rows(
+        const Real* arcs, int64_t by_s, int64_t by_t, const Real* x, Real* out) const {
         Vec<Real> sum[C][V];
         BCRF_UNROLL for (int c = 0; c < C; ++c)
             BCRF_UNROLL for (int v = 0; v < V; ++v) sum[c][v] = splat(Real(0));
-        for (int64_t s = 0; s < T; ++s, matrix += P, x += stride_) {
+        for (int64_t s = 0; s < T; ++s, arcs += by_s, x += stride_) {
             Vec<Real> b[V];
             BCRF_UNROLL for (int v = 0; v < V; ++v) b[v] = load(x + v * W);
-            BCRF_UNROLL for (int c = 0; c < C; ++c) {
-                const Vec<Real> a = splat(matrix[c]);
-                BCRF_UNROLL for (int v = 0; v < V; ++v) sum[c][v] += a * b[v];
-            }
+            BCRF_UNROLL for (int c = 0; c < C; ++c)
+                BCRF_UNROLL for (int v = 0; v < V; ++v) {
+                    const Real* arc = arcs + c * by_t;
+                    sum[c][v] += (kShared ? splat(*arc) : load(arc + v * W)) * b[v];
+                }
         }
         BCRF_UNROLL for (int c = 0; c < C; ++c)
             BCRF_UNROLL for (int v = 0; v < V; ++v) store(out + c * kBlock + v * W, sum[c][v]);
@@ -179,9 +209,74 @@ template <class In, class Real> class LaneBregman {
     // position before 2h + 1 is 2h, the one after it 2(h + 1).
     template <int V> void messages(int parity, int64_t h) {
         const Half& other = halves_[1 - parity];
-        const int64_t before = kMargin + h - (1 - parity), after = before + 1;
-        product<V>(chain.shared.rows, other.leaving + before, alpha_);
-        product<V>(chain.shared.columns, other.entering + after, beta_);
+        const int64_t P = chain.P, before = kMargin + h - (1 - parity), after = before + 1;
+        if (kShared) {
+            product<V>(chain.shared.rows, P, 1, other.leaving + before, alpha_);
+            product<V>(chain.shared.columns, P, 1, other.entering + after, beta_);
+        } else {
+            for (int64_t v = 0; v < V * W; v += W) {
+                const Real *in = arcs(parity ? 0 : 2, h + v), *out = arcs(parity, h + v);
+                product<1>(in, T * W, W, other.leaving + before + v, alpha_ + v);
+                product<1>(out, W, T * W, other.entering + after + v, beta_ + v);
+            }
+        }
+    }
+
+    Real* arcs(int which, int64_t h) const { return arcs_[which] + h * T * T; }
+
+    // Exponentials of the pairs on edges first, first + 2, ...
+    void read_arcs(int64_t first, Real* out) {
+        const In* raw[W];
+        Vec<Real> peak[W];
+        const Real scale = Real(chain.problem.scale);
+        for (int64_t r = 0; r < W; ++r) {
+            // Where there is no such edge, any other will do.
+            const int64_t last = chain.L - 2, e = first + 2 * r, some = e < last ? e : last;
+            raw[r] = chain.raw(some);
+            peak[r] = splat(chain.peaks[some]);
+        }
+        const int64_t size = T * T;
+        for (int64_t c = 0; c < size; c += W) {
+            Vec<Real> block[W];
+            BCRF_UNROLL for (int64_t r = 0; r < W; ++r)
+                block[r] = vexp(load_within(raw[r], c, size, Real(0)) * scale - peak[r]);
+            transpose(block);
+            if (c + W <= size) {
+                BCRF_UNROLL for (int64_t k = 0; k < W; ++k) store(out + (c + k) * W, block[k]);
+            } else {
+                for (int64_t k = 0; c + k < size; ++k) store(out + (c + k) * W, block[k]);
+            }
+        }
+    }
+
+    void shift_arcs(int64_t h) {
+        const Real *before = arcs(1, h > 0 ? h - W : 0), *here = arcs(1, h);
+        Real* out = arcs(2, h);
+        for (int64_t c = 0; c < T * T * W; c += W)
+            store(out + c, shifted(load(before + c), load(here + c)));
+    }
+
+    // q on the same edges: leaving[s] arc[s, t] entering[t], the first being normalised already.
+    void write_arcs(int parity, int64_t h, In* out) {
+        const int64_t size = T * T, within = chain.L - 1 - (2 * h + parity);  // edges from here on
+        const Real* x = halves_[parity].leaving + kMargin + h;
+        const Real* y = halves_[1 - parity].entering + kMargin + h + parity;
+        const Real* arc = arcs(parity, h);
+        out += (2 * h + parity) * size;
+        for (int64_t c = 0; c < size; c += W) {
+            Vec<Real> block[W];
+            BCRF_UNROLL for (int64_t k = 0; k < W; ++k) {
+                const int64_t a = c + k < size ? c + k : size - 1;
+                block[k] = load(x + from_[a]) * load(arc + a * W) * load(y + to_[a]);
+            }
+            transpose(block);
+            for (int64_t r = 0; r < W && 2 * r < within; ++r) {
+                In* to = out + 2 * r * size + c;
+                if (c + W <= size) store(to, block[r]);
+                else
+                    for (int64_t k = 0; c + k < size; ++k) to[k] = block[r][k];
+            }
+        }
     }
 
     template <int V> void project(int parity, int64_t h, Real omega) {

@@ -151,6 +151,45 @@ BCRF_INLINE Vec<double> sums(const Vec<double>* a) {
            __builtin_shufflevector(pair[0], pair[1], 2, 3, 6, 7);
 }
 
+// Lane c of row r goes to lane r of row c.
+BCRF_INLINE void transpose(Vec<float>* a) {
+    Vec<float> b[8];
+    BCRF_UNROLL for (int i = 0; i < 8; i += 2) {
+        b[i] = __builtin_shufflevector(a[i], a[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+        b[i + 1] = __builtin_shufflevector(a[i], a[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+    }
+    BCRF_UNROLL for (int i = 0; i < 8; i += 4)
+        BCRF_UNROLL for (int k = 0; k < 2; ++k) {
+            const Vec<float> x = b[i + k], y = b[i + 2 + k];
+            a[i + 2 * k] = __builtin_shufflevector(x, y, 0, 1, 8, 9, 4, 5, 12, 13);
+            a[i + 2 * k + 1] = __builtin_shufflevector(x, y, 2, 3, 10, 11, 6, 7, 14, 15);
+        }
+    BCRF_UNROLL for (int i = 0; i < 4; ++i) {
+        const Vec<float> x = a[i], y = a[i + 4];
+        a[i] = __builtin_shufflevector(x, y, 0, 1, 2, 3, 8, 9, 10, 11);
+        a[i + 4] = __builtin_shufflevector(x, y, 4, 5, 6, 7, 12, 13, 14, 15);
+    }
+}
+BCRF_INLINE void transpose(Vec<double>* a) {
+    Vec<double> b[4];
+    BCRF_UNROLL for (int i = 0; i < 4; i += 2) {
+        b[i] = __builtin_shufflevector(a[i], a[i + 1], 0, 4, 2, 6);
+        b[i + 1] = __builtin_shufflevector(a[i], a[i + 1], 1, 5, 3, 7);
+    }
+    BCRF_UNROLL for (int i = 0; i < 2; ++i) {
+        a[i] = __builtin_shufflevector(b[i], b[i + 2], 0, 1, 4, 5);
+        a[i + 2] = __builtin_shufflevector(b[i], b[i + 2], 2, 3, 6, 7);
+    }
+}
+
+// One lane later: the last of `before`, then all but the last of `x`.
+BCRF_INLINE Vec<float> shifted(Vec<float> before, Vec<float> x) {
+    return __builtin_shufflevector(before, x, 7, 8, 9, 10, 11, 12, 13, 14);
+}
+BCRF_INLINE Vec<double> shifted(Vec<double> before, Vec<double> x) {
+    return __builtin_shufflevector(before, x, 3, 4, 5, 6);
+}
+
 // exp(x) for x <= 88 (float) or 709 (double); 0 where the result would not be a normal number.
 // x = n ln 2 + r, |r| <= ln 2 / 2: a polynomial in r, and n into the exponent bits.
 BCRF_INLINE Vec<float> vexp(Vec<float> x) {

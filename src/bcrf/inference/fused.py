@@ -88,7 +88,7 @@ def _scaled(slope: Tensor | None, grad: Tensor, shared: bool) -> Tensor | None:
         return slope.mul_(grad.view(-1, *(1,) * (slope.dim() - 1)))
     factor = float(grad[0])
     if shared:
-        slope = slope.sum(0)
+        slope = slope.squeeze(0) if len(slope) == 1 else slope.sum(0)
     return slope if factor == 1 else slope.mul_(factor)
 
 
