@@ -97,25 +97,26 @@ NB_MODULE(_native, m) {
     m.def(
         "crf",
         [](const Task& task, Address tags, Address value, Address unary_gradient,
-           Address pair_gradient, bool every_edge) {
+           Address pair_gradient, Address pair_total, bool every_edge) {
             bcrf::Outputs out = {};
             out.value = pointer<double>(value);
             out.unary_gradient = pointer<void>(unary_gradient);
             out.pair_gradient = pointer<void>(pair_gradient);
+            out.pair_total = pointer<void>(pair_total);
             out.every_edge = every_edge;
             return task.kernels().crf(task.problem, pointer<int64_t>(tags), out);
         },
         release(), "problem"_a, nb::kw_only(), "tags"_a = 0, "value"_a = 0, "unary_gradient"_a = 0,
-        "pair_gradient"_a = 0, "every_edge"_a = false);
+        "pair_gradient"_a = 0, "pair_total"_a = 0, "every_edge"_a = false);
     m.def(
         "bregman",
         [](const Task& task, const std::vector<double>& omegas, int64_t first, double tolerance,
            Address start, bool gauge_right, Address tags, Address value, Address unary_gradient,
-           Address pair_gradient, bool every_edge, Address dual, Address marginals, bool outgoing,
+           Address pair_gradient, Address pair_total, bool every_edge, Address dual, Address marginals, bool outgoing,
            Address best, Address residual) {
             const bcrf::Outputs out = {
                 pointer<double>(value), pointer<void>(unary_gradient), pointer<void>(pair_gradient),
-                every_edge, pointer<void>(dual), pointer<void>(marginals), outgoing,
+                every_edge, pointer<void>(pair_total), pointer<void>(dual), pointer<void>(marginals), outgoing,
                 pointer<int64_t>(best), pointer<double>(residual)};
             return task.kernels().bregman(
                 task.problem, projections(omegas, first, tolerance, start, gauge_right),
@@ -123,7 +124,7 @@ NB_MODULE(_native, m) {
         },
         release(), "problem"_a, "omegas"_a, "first"_a, "tolerance"_a, nb::kw_only(), "start"_a = 0,
         "gauge_right"_a = false, "tags"_a = 0, "value"_a = 0, "unary_gradient"_a = 0,
-        "pair_gradient"_a = 0, "every_edge"_a = false, "dual"_a = 0, "marginals"_a = 0,
+        "pair_gradient"_a = 0, "pair_total"_a = 0, "every_edge"_a = false, "dual"_a = 0, "marginals"_a = 0,
         "outgoing"_a = false, "best"_a = 0, "residual"_a = 0);
     m.def(
         "viterbi",

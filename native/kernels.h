@@ -31,6 +31,7 @@ struct Outputs {
     void* unary_gradient;    // [B, n, T]: derivative of `value`
     void* pair_gradient;     // [B, T, T] if the pairs are shared, else [B, n-1, T, T]
     bool every_edge;         // [B, n-1, T, T] for shared pairs too
+    void* pair_total;        // [T, T]: [B, T, T] added up over the sentences
     void* dual;              // [B, n, T]: lam
     void* marginals;         // [B, n, T]
     bool outgoing;           // marginals from the outgoing mass, not the mean of both

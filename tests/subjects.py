@@ -35,6 +35,7 @@ CONVERGED = Bregman(20000, tolerance=1e-13)
 
 CRF: dict[str, Solver] = {
     "crf": ForwardBackward(),
+    "crf-torch": ForwardBackward(backend="torch"),
     "crf-parallel": ForwardBackward(parallel=True),
     "crf-naive": ForwardBackward(backend="naive"),
 }
@@ -42,6 +43,7 @@ BREGMAN: dict[str, Solver] = {
     "bregman": Bregman(),
     "bregman-paper": Bregman.paper(10),
     "bregman-tolerance": Bregman(100, tolerance=1e-5),
+    "bregman-torch": Bregman(backend="torch"),
     "bregman-naive": Bregman(backend="naive"),
 }
 FACTORIZED: dict[str, Solver] = {
@@ -157,11 +159,13 @@ def decoded(name: str, chain: LinearChain) -> dict[str, Tensor]:
     if name == "viterbi":
         score, tags = viterbi(chain)
         return {"score": score, "tags": tags}
-    if name == "viterbi-naive":
-        score, tags = viterbi(chain, backend="naive")
+    if name in ("viterbi-naive", "viterbi-torch"):
+        score, tags = viterbi(chain, backend=name.removeprefix("viterbi-"))
         return {"score": score, "tags": tags}
     if name == "certified_decode":
         return certified_decode(chain)._asdict()
+    if name == "certified_decode-torch":
+        return certified_decode(chain, backend="torch")._asdict()
     if name == "k_best":
         score, tags = k_best(chain, 5)
         return {"score": score, "tags": tags.transpose(1, 2)}
@@ -173,7 +177,10 @@ def decoded(name: str, chain: LinearChain) -> dict[str, Tensor]:
     return {"tags": draws.permute(1, 2, 0)}
 
 
-FUNCTIONS = ("viterbi", "viterbi-naive", "certified_decode", "k_best", "entropy", "kl", "sample")
+FUNCTIONS = (
+    *("viterbi", "viterbi-torch", "viterbi-naive", "certified_decode", "certified_decode-torch"),
+    *("k_best", "entropy", "kl", "sample"),
+)
 
 
 def row(outputs: dict[str, Tensor], i: int, length: int | None = None) -> dict[str, Tensor]:

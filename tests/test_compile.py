@@ -1,4 +1,7 @@
-"""torch.compile(fullgraph=True) and torch.export give what eager mode gives."""
+"""torch.compile(fullgraph=True) and torch.export give what eager mode gives.
+
+By default with the compiled kernels as operators in the graph, if there are any; see `test_ops`.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,10 @@ SOLVERS: dict[str, Solver] = {
     "few": bcrf.Bregman(2),
     "tolerance": bcrf.Bregman(2, tolerance=1e-3),
     "crf": bcrf.ForwardBackward(),
+    "bregman torch": bcrf.Bregman(5, backend="torch"),
+    "few torch": bcrf.Bregman(2, backend="torch"),
+    "tolerance torch": bcrf.Bregman(2, tolerance=1e-3, backend="torch"),
+    "crf torch": bcrf.ForwardBackward(backend="torch"),
     "scan": bcrf.ForwardBackward(parallel=True),
     "mean field": bcrf.MeanField(2),
     "unstructured": bcrf.Unstructured(),
@@ -76,21 +83,26 @@ def assert_same_step(function: Callable[..., Tensor], chain: LinearChain, *rest:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param("bregman", marks=pytest.mark.slow),
-        pytest.param("tolerance", marks=pytest.mark.slow),
+        "bregman",
+        "tolerance",
         "crf",
+        pytest.param("bregman torch", marks=pytest.mark.slow),
+        pytest.param("tolerance torch", marks=pytest.mark.slow),
+        "crf torch",
         "scan",
         "mean field",
         "unstructured",
     ],
 )
 def test_losses_compile(name: str) -> None:
-    chain = make("per_pair" if name in ("bregman", "scan") else "shared")
+    chain = make("per_pair" if name.startswith(("bregman", "scan")) else "shared")
     tags = chain.pad(torch.randint(T, (B, N)))
     assert_same_step(lambda c, y: bcrf.loss(SOLVERS[name], c, y), chain, tags)
 
 
-@pytest.mark.parametrize("name", ["few", pytest.param("crf", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["few", "crf", "few torch", pytest.param("crf torch", marks=pytest.mark.slow)]
+)
 def test_losses_compile_with_removed_arcs(name: str) -> None:
     """Chain and structure are both arguments of the compiled function.
 
@@ -126,7 +138,7 @@ def test_the_chain_can_be_built_inside() -> None:
     assert_close(found, marginals(*arguments))
 
 
-@pytest.mark.parametrize("name", ["few", pytest.param("crf", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["few", "few torch", pytest.param("crf", marks=pytest.mark.slow)])
 def test_marginals_compile(name: str) -> None:
     chain = make(removed=0.3)
     parameters = LinearChain(*leaves_of(chain), LENGTHS)  # a model in evaluation
@@ -160,13 +172,15 @@ def test_bregman_marginals_are_not_compiled_with_a_wrong_gradient() -> None:
     assert_close(*results, rtol=1e-4, atol=1e-4)
 
 
-def test_decoders_compile() -> None:
+@pytest.mark.parametrize("backend", ["auto", pytest.param("torch", marks=pytest.mark.slow)])
+def test_decoders_compile(backend: str) -> None:
     """certified_decode computes both and selects; the batch has a sentence of either kind."""
     chain, structure = make("per_pair", scale=2.0), bies()
 
     def both(problem: LinearChain, rules: Structure) -> tuple[Any, ...]:
         problem = problem.constrain(rules)
-        return bcrf.viterbi(problem), tuple(bcrf.certified_decode(problem, iterations=1))
+        certified = bcrf.certified_decode(problem, iterations=1, backend=backend)
+        return bcrf.viterbi(problem, backend), tuple(certified)
 
     expected = both(chain, structure)
     assert set(expected[1][2].tolist()) == {True, False}
@@ -179,7 +193,7 @@ def test_inductor() -> None:
     tags = torch.randint(T, (B, N))
 
     def loss(problem: LinearChain, y: Tensor) -> Tensor:
-        return bcrf.loss(bcrf.Bregman(1), problem, y)
+        return bcrf.loss(bcrf.Bregman(1, backend="torch"), problem, y)
 
     leaves, again = leaves_of(chain), leaves_of(chain)
     value = compiled(loss, "inductor")(LinearChain(*leaves, chain.lengths), tags)

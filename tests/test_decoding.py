@@ -185,3 +185,14 @@ def test_bad_temperatures(temperature: object) -> None:
         bcrf.certified_decode(chain, temperature=temperature)  # type: ignore[arg-type]
     with pytest.raises((ValueError, TypeError), match="temperature"):
         bcrf.decode(bcrf.Bregman(), chain, temperature=temperature)  # type: ignore[arg-type]
+
+
+def test_map_decode_is_exact_by_either_method() -> None:
+    chain = bcrf.LinearChain(*random_chain_arrays(7, 20, 9, 4, pairs="shared", removed=0.2))
+    score, _ = bcrf.viterbi(chain)
+    for method in ("auto", "viterbi", "certified"):
+        found, tags = bcrf.map_decode(chain, method)  # type: ignore[arg-type]
+        assert_close(found, score)
+        assert_close(chain.score(tags), score)
+    with pytest.raises(ValueError, match="method must be"):
+        bcrf.map_decode(chain, "greedy")  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ bcrf.loss(bcrf.Bregman(10), chain, tags).mean().backward()
 
 from .chain import LinearChain
 from .checks import set_checks
-from .decoding import CertifiedTags, certified_decode, decode
+from .decoding import CertifiedTags, certified_decode, decode, map_decode
 from .inference import (
     Bregman,
     ForwardBackward,
@@ -45,6 +45,7 @@ __all__ = [
     "k_best",
     "kl",
     "loss",
+    "map_decode",
     "partial_loss",
     "sample",
     "set_checks",

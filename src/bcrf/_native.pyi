@@ -41,6 +41,7 @@ def crf(
     value: int = 0,
     unary_gradient: int = 0,
     pair_gradient: int = 0,
+    pair_total: int = 0,
     every_edge: bool = False,
 ) -> int: ...
 def bregman(
@@ -55,6 +56,7 @@ def bregman(
     value: int = 0,
     unary_gradient: int = 0,
     pair_gradient: int = 0,
+    pair_total: int = 0,
     every_edge: bool = False,
     dual: int = 0,
     marginals: int = 0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from .inference.viterbi import best_score
 from .kernels import native, ops
 from .logspace import wide_dtype
 
-__all__ = ["CertifiedTags", "certified_decode", "decode"]
+__all__ = ["CertifiedTags", "certified_decode", "decode", "map_decode"]
 
 # The [B, m, T, T] maxima of shared transitions are taken in pieces of so many numbers.
 _CHUNK = 1 << 22
@@ -52,8 +52,11 @@ def certified_decode(
 
     If arcs that attain the maximum of q on every edge join up to a path, that path is a Viterbi
     solution (docs/derivation.md). Viterbi runs on the other sentences only; where values cannot be
-    looked at (compiled code, other devices) it runs on all, and the results are selected. It is
-    meant for where a loop over positions is slow; on a CPU `viterbi` alone takes less time.
+    looked at (compiled code, other devices) it runs on all, and the results are selected. The
+    native kernel tries the certificate before the last iteration too, and stops once it holds.
+
+    It is meant for where a loop over positions is slow; on a CPU `viterbi` alone takes less time
+    (docs/benchmarks.md). `map_decode` chooses between the two.
 
     Returns:
         tags [B, n] (-100 beyond the length), always a best sequence, hence always well-formed;
@@ -80,6 +83,27 @@ def certified_decode(
         elif not bool(certified.all()):
             tags[~certified] = viterbi(problem[~certified], backend)[1]
     return CertifiedTags(chain.pad(tags), chain.score(tags), certified)
+
+
+def map_decode(
+    chain: LinearChain,
+    method: Literal["auto", "viterbi", "certified"] = "auto",
+    backend: str = "auto",
+) -> tuple[Tensor, Tensor]:
+    """A best tag sequence of each sentence, by the method that is faster where the scores are.
+
+    "auto" is `viterbi` on a CPU, and `certified_decode`, which has no loop over positions but for
+    the sentences it cannot prove, on other devices.
+
+    Returns:
+        score [B], differentiable, and tags [B, n], -100 beyond the length.
+    """
+    if method not in ("auto", "viterbi", "certified"):
+        raise ValueError(f"method must be 'auto', 'viterbi' or 'certified', got {method!r}")
+    if method == "viterbi" or (method == "auto" and chain.device.type == "cpu"):
+        return viterbi(chain, backend)
+    best = certified_decode(chain, backend=backend)
+    return best.score, best.tags
 
 
 def _joined_maxima(arcs: Arcs, lam: Tensor) -> tuple[Tensor, Tensor]:

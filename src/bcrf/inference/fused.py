@@ -42,7 +42,7 @@ def fused_value(
     value = found.value.to(unary.dtype if dtype is None else dtype)
     if not differentiable:
         return value
-    known = _Known(value, found[1:], run, again, chain)
+    known = _Known(value, found, run, again, chain)
     result: Tensor = _Value.apply(known, unary, transitions)  # type: ignore[no-untyped-call]
     return result
 
@@ -52,7 +52,7 @@ class _Known:
     """What the kernel found, and how to find it again."""
 
     value: Tensor
-    slopes: Sequence[Tensor | None] | None
+    slopes: Slopes | None
     run: Run
     again: Again
     chain: LinearChain
@@ -72,24 +72,28 @@ class _Value(torch.autograd.Function):
             return None, *_differentiable_slopes(known, ctx.saved_tensors, needed, grad)
         # Their memory becomes the gradient: a second call computes them again.
         slopes, known.slopes = known.slopes, None
-        by_unary, by_pair = known.run(needed)[1:] if slopes is None else slopes
-        return None, _scaled(by_unary, grad, False), _scaled(by_pair, grad, known.chain.shared)
+        if slopes is None:
+            slopes = known.run(needed)
+            assert slopes is not None
+        if grad.numel() and grad.stride(0) == 0:  # the gradient of a sum or a mean: one number
+            by_pair = slopes.pair if slopes.total is None else slopes.total
+            factor = float(grad[0])
+            if factor != 1:
+                for slope in (slopes.unary, by_pair):
+                    if slope is not None:
+                        slope.mul_(factor)
+            return None, slopes.unary, by_pair
+        return None, _scaled(slopes.unary, grad), _scaled(slopes.pair, grad, known.chain.shared)
 
 
-def _scaled(slope: Tensor | None, grad: Tensor, shared: bool) -> Tensor | None:
+def _scaled(slope: Tensor | None, grad: Tensor, shared: bool = False) -> Tensor | None:
     """slope [B, ...] times grad [B], in its own memory; of shared scores, added up over B."""
     if slope is None:
         return None
-    uniform = grad.numel() > 0 and grad.stride(0) == 0  # the gradient of a sum or a mean
-    if not uniform:
-        grad = grad.to(slope.dtype)
-        if shared:
-            return matmul(grad.unsqueeze(0), slope.flatten(1)).view(slope.shape[1:])
-        return slope.mul_(grad.view(-1, *(1,) * (slope.dim() - 1)))
-    factor = float(grad[0])
+    grad = grad.to(slope.dtype)
     if shared:
-        slope = slope.squeeze(0) if len(slope) == 1 else slope.sum(0)
-    return slope if factor == 1 else slope.mul_(factor)
+        return matmul(grad.unsqueeze(0), slope.flatten(1)).view(slope.shape[1:])
+    return slope.mul_(grad.view(-1, *(1,) * (slope.dim() - 1)))
 
 
 def _differentiable_slopes(

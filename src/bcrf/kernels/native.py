@@ -66,12 +66,13 @@ class Slopes(NamedTuple):
     """A value [B] (float64) per sentence, and its derivatives, None where not asked for.
 
     By the unary scores, [B, n, T], and by the pairs, [B, n-1, T, T]; for shared pairs [B, T, T],
-    one sum per sentence.
+    one sum per sentence, and [T, T], the sum of all.
     """
 
     value: Tensor
     unary: Tensor | None
     pair: Tensor | None
+    total: Tensor | None
 
 
 class Flow(NamedTuple):
@@ -287,6 +288,7 @@ def _slopes(unary: Tensor, pair: Tensor, wanted: Sequence[bool], every_edge: boo
         torch.empty(batch, dtype=torch.float64, device="cpu"),
         torch.empty(unary.shape, dtype=unary.dtype, device="cpu") if wanted[0] else None,
         torch.empty(shape, dtype=unary.dtype, device="cpu") if wanted[1] else None,
+        torch.empty(pair.shape, dtype=unary.dtype, device="cpu") if wanted[1] and total else None,
     )
 
 
@@ -295,6 +297,7 @@ def _destinations(slopes: Slopes) -> dict[str, Tensor | None]:
         "value": slopes.value,
         "unary_gradient": slopes.unary,
         "pair_gradient": slopes.pair,
+        "pair_total": slopes.total,
     }
 
 
