@@ -34,6 +34,8 @@ template <class In> struct Wanted {
 
 // Below this overlap the geometric mean of two distributions is taken by logarithms.
 template <class Real> constexpr Real kOverlap = sizeof(Real) == 4 ? Real(1e-6) : Real(1e-100);
+// So are those that come from smaller sums: their roots show what these have lost to underflow.
+template <class Real> constexpr Real kSolid = sizeof(Real) == 4 ? Real(1e-10) : Real(1e-70);
 
 template <class In, class Real, int N> class Bregman {
   public:
@@ -51,6 +53,8 @@ template <class In, class Real, int N> class Bregman {
         in_ = flow_, out_ = in_ + P, next_ = out_ + P, mean_ = next_ + P;
         if (p.shared) total_.allocate(T * P);
     }
+
+    static bool suits(const Problem&, int64_t) { return true; }
 
     // Folds the unary scores into the arcs, half to either side, all of it at the two ends.
     void start(const In* given) {
@@ -164,6 +168,7 @@ template <class In, class Real, int N> class Bregman {
     Array<Real> alpha_, beta_, x_, y_;       // messages of one position or edge
     Array<Real> flow_;                       // four rows:
     Real *in_, *out_, *next_, *mean_;        // mass of one position, see `flow`
+    bool solid_ = true, solid_before_ = true;  // of the edges after and before that position
     Array<Real> total_;                      // counts of the sentence before the factor of the pairs
     const Real *x4_[4], *y4_[4];             // edges whose counts are not added up yet
     int64_t pending_ = 0;
@@ -276,6 +281,8 @@ template <class In, class Real, int N> class Bregman {
         departing<Real>(chain.edge(e), T, P, to, beta_);
         const Real sum = dot<Real>(from, beta_, P);
         slow = !(sum >= safe<Real>());
+        solid_before_ = solid_;
+        solid_ = slow || sum >= kSolid<Real>;
         if (slow) return slow_flow(e) + base;
         const Vec<Real> factor = splat(Real(1) / sum);
         for (int64_t j = 0; j < P; j += W) {
@@ -394,7 +401,7 @@ template <class In, class Real, int N> class Bregman {
             sum += root;
         }
         const Real total = hsum(sum);
-        if (total > kOverlap<Real>) {
+        if (total > kOverlap<Real> && solid_before_ && solid_) {
             for (int64_t j = 0; j < P; j += W) store(mean_ + j, load(mean_ + j) * (Real(1) / total));
             return mean_;
         }

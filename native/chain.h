@@ -235,9 +235,13 @@ template <class In, class Real, int N> class Chain {
         const int64_t start = b * problem.node_strides[0], by = problem.node_strides[1];
         const In* left = static_cast<const In*>(problem.left) + start;
         const In* right = static_cast<const In*>(problem.right) + start;
-        for (int64_t e = 0; e + 1 < L; ++e) read_row(left + e * by, nodes + e * P);
-        if (L > 1) read_row(right + (L - 2) * by, nodes + (L - 1) * P);
-        return true;
+        bool fine = true;
+        for (int64_t i = 0; L > 1 && i < L; ++i) {
+            const In* row = i + 1 < L ? left + i * by : right + (i - 1) * by;
+            fine &= !range_of(row, T).bad;
+            read_row(row, nodes + i * P);
+        }
+        return fine;
     }
 
     bool read_pairs(bool& removed) {

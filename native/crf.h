@@ -165,9 +165,9 @@ template <class In, class Real, int N> class ForwardBackward {
         Mask<Real> low = {};
         Vec<Real> top = {};
         for (int64_t j = 0; j < P; j += W) {
-            const Vec<Real> x = load(message + j) * (load(weight + j) * factor);
+            const Vec<Real> mass = load(message + j), x = mass * (load(weight + j) * factor);
             store(out + i * P + j, x);
-            low |= (x < safe<Real>()) & (load(u + j) > -infinity<Real>());
+            low |= (vmin(mass, x) < safe<Real>()) & (load(u + j) > -infinity<Real>());
             top = vmax(top, x);
         }
         peaks[i] = hmax(top);
@@ -218,10 +218,14 @@ template <class In, class Real, int N> class ForwardBackward {
         const int64_t last = chain.L - 1;
         for (int64_t i = 0; i <= last; ++i) {
             Real* alpha = alpha_ + i * P;
+            scale(alpha, Real(1) / before_[i]);  // or its product with beta could underflow
             const Real sum = i < last ? dot<Real>(alpha, beta_ + i * P, P) : Real(sum_of(alpha));
-            const Vec<Real> factor = splat(Real(1) / sum);
-            for (int64_t j = 0; j < P; j += W) store(alpha + j, load(alpha + j) * factor);
+            scale(alpha, Real(1) / sum);
         }
+    }
+
+    void scale(Real* x, Real factor) const {
+        for (int64_t j = 0; j < P; j += W) store(x + j, load(x + j) * splat(factor));
     }
 
     void unary_marginals(In* out) const {

@@ -157,7 +157,7 @@ void bregman_pass(
     const Outputs& out, Statuses& statuses) {
     Team<Solver> team(p, double(s.iterations + 3), [&] { return new Solver(p, shared, s); });
     team.run([&](Solver& solver, int64_t b) {
-        if (statuses[b] != kRedo) return;
+        if (statuses[b] != kRedo || !Solver::suits(p, p.lengths[b])) return;
         const int64_t* gold = tags ? tags + b * p.n : nullptr;
         if (!solver.chain.read(b) || (gold && !legal(solver.chain, gold))) {
             statuses[b] = kBad;
@@ -173,24 +173,16 @@ void bregman_pass(
     });
 }
 
-// Whether positions fill the lanes of vectors better than tags do.
-template <class Real> bool positions_fill_lanes(const Problem& p) {
-    const double half = double((p.n + 1) / 2), tags = double(p.tags);
-    return half / double(padded<Real>((p.n + 1) / 2)) > 0.9 * tags / double(padded<Real>(p.tags));
-}
-
 template <class In>
 int64_t bregman(const Problem& p, const Projections& s, const int64_t* tags, const Outputs& out) {
     Statuses statuses(p.batch);
     SharedPairs<In, In> shared;
     if (p.shared) shared.prepare(p);
     const bool every_edge = out.pair_gradient && out.every_edge;
-    if (s.tolerance < 0 && positions_fill_lanes<In>(p)) {
-        if (!p.shared)
-            bregman_pass<In, LaneBregman<In, In, false>>(p, shared, s, tags, out, statuses);
-        else if (!every_edge)
-            bregman_pass<In, LaneBregman<In, In, true>>(p, shared, s, tags, out, statuses);
-    }
+    if (s.tolerance < 0 && !p.shared)
+        bregman_pass<In, LaneBregman<In, In, false>>(p, shared, s, tags, out, statuses);
+    if (s.tolerance < 0 && p.shared && !every_edge)
+        bregman_pass<In, LaneBregman<In, In, true>>(p, shared, s, tags, out, statuses);
     if (statuses.first(kRedo))
         with_width<In>(p.tags, [&](auto width) {
             bregman_pass<In, Bregman<In, In, width.vectors>>(p, shared, s, tags, out, statuses);
@@ -239,7 +231,7 @@ void certified_pass(
         return new Worker{{cold, shared, s}, {p, pairs}};
     });
     team.run([&](Worker& worker, int64_t b) {
-        if (statuses[b] != kRedo) return;
+        if (statuses[b] != kRedo || !Solver::suits(p, p.lengths[b])) return;
         Solver& solver = worker.solver;
         proved[b] = false;
         if (!solver.chain.read(b)) {
@@ -281,10 +273,8 @@ int64_t certified(
         certified_pass<In, Solver>(
             p, shared, pairs, s, temperature, tags, score, proved, statuses);
     };
-    if (positions_fill_lanes<In>(p)) {
-        if (p.shared) pass(Type<LaneBregman<In, In, true>>());
-        else pass(Type<LaneBregman<In, In, false>>());
-    }
+    if (p.shared) pass(Type<LaneBregman<In, In, true>>());
+    else pass(Type<LaneBregman<In, In, false>>());
     if (statuses.first(kRedo))
         with_width<In>(p.tags, [&](auto width) {
             pass(Type<Bregman<In, In, width.vectors>>());

@@ -35,6 +35,12 @@ template <class In, class Real, bool kShared> class LaneBregman {
         for (int64_t c = 0; c < T * T; ++c) from_[c] = c / T * stride_, to_[c] = c % T * stride_;
     }
 
+    // Whether positions fill the lanes of vectors better than tags do.
+    static bool suits(const Problem& p, int64_t L) {
+        const int64_t half = (L + 1) / 2, T = p.tags;
+        return L > 1 && double(half) / double(padded<Real>(half)) > 0.9 * double(T) / double(padded<Real>(T));
+    }
+
     // lam = 0, or as the gauge or the caller has it.
     void start(const In* given) {
         const int64_t L = chain.L, P = chain.P;
@@ -354,7 +360,8 @@ template <class In, class Real, bool kShared> class LaneBregman {
             }
             if (wanted.gradient.unary) write(alpha_ + v * W, parity, first, wanted.gradient.unary);
             if (!wanted.marginals && !wanted.best) continue;
-            low_ |= any((overlap < kOverlap<Real>) & both);
+            if (!wanted.outgoing)
+                low_ |= any(((overlap < kOverlap<Real>) | (vmin(in_sum, out_sum) < kSolid<Real>)) & both);
             for (int64_t t = 0; t < T; ++t) {
                 Real* mean = beta_ + t * kBlock + v * W;
                 store(mean, load(mean) / overlap);

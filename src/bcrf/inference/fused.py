@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import kernels
 from ..chain import LinearChain
 from ..kernels.native import Slopes
 from ..logspace import matmul
@@ -68,32 +69,40 @@ class _Value(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         known, needed, grad = ctx.known, ctx.needs_input_grad[1:], grads[0]
+        scores = ctx.saved_tensors  # an error if the graph is gone, or the scores have changed
         if torch.is_grad_enabled():  # second derivatives are wanted
-            return None, *_differentiable_slopes(known, ctx.saved_tensors, needed, grad)
+            return None, *_differentiable_slopes(known, scores, needed, grad)
         # Their memory becomes the gradient: a second call computes them again.
         slopes, known.slopes = known.slopes, None
         if slopes is None:
             slopes = known.run(needed)
             assert slopes is not None
-        if grad.numel() and grad.stride(0) == 0:  # the gradient of a sum or a mean: one number
-            by_pair = slopes.pair if slopes.total is None else slopes.total
-            factor = float(grad[0])
-            if factor != 1:
-                for slope in (slopes.unary, by_pair):
-                    if slope is not None:
-                        slope.mul_(factor)
-            return None, slopes.unary, by_pair
-        return None, _scaled(slopes.unary, grad), _scaled(slopes.pair, grad, known.chain.shared)
+        return None, *_scaled(slopes, grad, known.chain.shared)
 
 
-def _scaled(slope: Tensor | None, grad: Tensor, shared: bool = False) -> Tensor | None:
-    """slope [B, ...] times grad [B], in its own memory; of shared scores, added up over B."""
+def _scaled(slopes: Slopes, grad: Tensor, shared: bool) -> tuple[Tensor | None, ...]:
+    """The slopes, of B sentences, times grad [B]; in their own memory, if that is one number."""
+    _, unary, pair, total = slopes
+    if not kernels.observed() and grad.numel() and grad.stride(0) == 0:
+        factor = float(grad[0])  # the gradient of a sum or a mean: one number
+        found = (unary, pair if total is None else total)
+        for slope in found:
+            if slope is not None and factor != 1:
+                slope.mul_(factor)
+        return found
+    return _times(unary, grad), _added_up(pair, grad) if shared else _times(pair, grad)
+
+
+def _times(slope: Tensor | None, grad: Tensor) -> Tensor | None:
     if slope is None:
         return None
-    grad = grad.to(slope.dtype)
-    if shared:
-        return matmul(grad.unsqueeze(0), slope.flatten(1)).view(slope.shape[1:])
-    return slope.mul_(grad.view(-1, *(1,) * (slope.dim() - 1)))
+    return slope * grad.to(slope.dtype).view(-1, *(1,) * (slope.dim() - 1))
+
+
+def _added_up(slope: Tensor | None, grad: Tensor) -> Tensor | None:
+    if slope is None:
+        return None
+    return matmul(grad.to(slope.dtype).unsqueeze(0), slope.flatten(1)).view(slope.shape[1:])
 
 
 def _differentiable_slopes(

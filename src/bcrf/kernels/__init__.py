@@ -11,12 +11,13 @@ from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from ..arcs import Arcs
 from ..checks import values_visible
 from . import naive, native, vectorized
 
-__all__ = ["Kernel", "backends", "check", "get", "route"]
+__all__ = ["Kernel", "backends", "check", "get", "observed", "route"]
 
 
 class Kernel(Protocol):
@@ -73,14 +74,15 @@ def route(backend: str, scores: Tensor) -> Literal["native", "op"] | None:
         return None
     if torch.compiler.is_compiling():
         return "op"
-    return "native" if values_visible(scores) and not _observed() else None
+    return "native" if values_visible(scores) and not observed() else None
 
 
-def _observed() -> bool:
-    """Whether somebody wants to see every torch operation."""
+def observed() -> bool:
+    """Whether somebody wants to see every torch operation: a mode, a transform or a tracer."""
     return (
         torch._C._len_torch_dispatch_stack() > 0
         or torch._C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
         or torch._C._get_tracing_state() is not None
     )
 

@@ -110,7 +110,7 @@ def crf(
             pairs (the edge marginals, less the gold arcs).
         every_edge: shared pairs too get one matrix per edge.
     """
-    unary, pair = _packed(unary, 1), _packed(pair, 2)
+    unary, pair, lengths = _packed(unary, 1), _packed(pair, 2), _packed(lengths, 1)
     tags = None if tags is None else tags.contiguous()
     slopes = _slopes(unary, pair, wanted, every_edge)
     failed = _native.crf(
@@ -131,7 +131,7 @@ def bregman(
     every_edge: bool = False,
 ) -> Slopes | None:
     """D(lam) after the projections, or with tags the Fenchel-Young loss; otherwise as `crf`."""
-    unary, pair = _packed(unary, 1), _packed(pair, 2)
+    unary, pair, lengths = _packed(unary, 1), _packed(pair, 2), _packed(lengths, 1)
     tags = None if tags is None else tags.contiguous()
     slopes = _slopes(unary, pair, wanted, every_edge)
     failed = _bregman(
@@ -145,7 +145,7 @@ def bregman(
 
 def flow(unary: Tensor, pair: Tensor, lengths: Tensor, settings: Settings) -> Flow | None:
     """The projections, and all that is said of them per sentence or position."""
-    unary, pair = _packed(unary, 1), _packed(pair, 2)
+    unary, pair, lengths = _packed(unary, 1), _packed(pair, 2), _packed(lengths, 1)
     value, residual = (torch.empty(len(unary), dtype=torch.float64, device="cpu") for _ in range(2))
     lam, marginals = (torch.empty(unary.shape, dtype=unary.dtype, device="cpu") for _ in range(2))
     failed = _bregman(
@@ -160,7 +160,7 @@ def most_probable(
     unary: Tensor, pair: Tensor, lengths: Tensor, settings: Settings, temperature: float
 ) -> Tensor | None:
     """The most probable tag of each position, [B, n], -100 beyond the length."""
-    unary, pair = _packed(unary, 1), _packed(pair, 2)
+    unary, pair, lengths = _packed(unary, 1), _packed(pair, 2), _packed(lengths, 1)
     best = torch.empty(unary.shape[:2], dtype=torch.int64, device="cpu")
     problem = _problem(pair, lengths, unary=unary, scale=1 / temperature)
     failed = _bregman(problem, settings, best=best.data_ptr())
@@ -169,7 +169,7 @@ def most_probable(
 
 def viterbi(unary: Tensor, pair: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor] | None:
     """Tags [B, n] of a best path, -100 beyond the length, and its score [B] (float64)."""
-    unary, pair = _packed(unary, 1), _packed(pair, 2)
+    unary, pair, lengths = _packed(unary, 1), _packed(pair, 2), _packed(lengths, 1)
     tags = torch.empty(unary.shape[:2], dtype=torch.int64, device="cpu")
     score = torch.empty(len(unary), dtype=torch.float64, device="cpu")
     problem = _problem(pair, lengths, unary=unary)
@@ -181,7 +181,7 @@ def certified(
     unary: Tensor, pair: Tensor, lengths: Tensor, omegas: Sequence[float], temperature: float
 ) -> tuple[Tensor, Tensor, Tensor] | None:
     """As `viterbi`, by projections where these prove it: and where they did, bool [B]."""
-    unary, pair = _packed(unary, 1), _packed(pair, 2)
+    unary, pair, lengths = _packed(unary, 1), _packed(pair, 2), _packed(lengths, 1)
     tags = torch.empty(unary.shape[:2], dtype=torch.int64, device="cpu")
     score = torch.empty(len(unary), dtype=torch.float64, device="cpu")
     proved = torch.empty(len(unary), dtype=torch.bool, device="cpu")
@@ -198,10 +198,10 @@ def project(
     arcs: Arcs, lam: Tensor, omegas: Sequence[float], first: int, tolerance: float | None
 ) -> Tensor:
     left, right, start = _packed(arcs.left, 3), _packed(arcs.right, 3), _packed(lam, 3)
-    pair = _packed(arcs.pair.scores, 2)
+    pair, lengths = _packed(arcs.pair.scores, 2), _packed(arcs.lengths, 1)
     out = torch.empty_like(start)
     failed = _bregman(
-        _problem(pair, arcs.lengths, left=left, right=right, n=lam.shape[1]),
+        _problem(pair, lengths, left=left, right=right, n=lam.shape[1]),
         Settings(omegas, first, tolerance, False, False),
         **_addresses(start=start, dual=out),
     )
@@ -269,6 +269,7 @@ def _bregman(problem: Any, settings: Settings, **rest: Any) -> int:
 
 def _packed(x: Tensor, dims: int) -> Tensor:
     """`x` with no gaps in its last `dims` dimensions; copied only if it has some."""
+    x = x.resolve_neg()  # of a view that is negated when it is read
     if x.is_contiguous():
         return x
     size = 1
