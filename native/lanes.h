@@ -24,7 +24,7 @@ template <class In, class Real, bool kShared> class LaneBregman {
             // Lanes without a position are worked on too: they must hold numbers.
             std::memset(half.leaving, 0, size_t(T * stride_) * sizeof(Real));
             std::memset(half.entering, 0, size_t(T * stride_) * sizeof(Real));
-            for (Array<Real>* a : {&half.leaving_peak, &half.entering_peak, &half.log_sum})
+            for (Array<Real>* a : {&half.leaving_peak, &half.entering_peak, &half.log_sum, &half.factor})
                 a->allocate(stride_);
         }
         for (Array<Real>* a : {&alpha_, &beta_}) a->allocate(T * kBlock);
@@ -109,6 +109,7 @@ template <class In, class Real, bool kShared> class LaneBregman {
             value += tags ? positive(log_sum - gold(e, tags[e], tags[e + 1])) : log_sum;
         }
         if (wanted.gradient.pair) {
+            normalise();
             if (kShared) add_counts(wanted.gradient.pair);
             for (int parity = 0; parity < 2 && !kShared; ++parity)
                 for (int64_t h = 0; 2 * h + parity + 1 < L; h += W)
@@ -149,6 +150,7 @@ template <class In, class Real, bool kShared> class LaneBregman {
         Array<Real> leaving, entering;  // exp(share - lam - peak), exp(share + lam - peak)
         Array<Real> leaving_peak, entering_peak;
         Array<Real> log_sum;            // over the arcs that leave, without the peaks
+        Array<Real> factor;             // 1 / that sum; 0 where no arc leaves
     };
 
     const int64_t T;
@@ -262,7 +264,7 @@ template <class In, class Real, bool kShared> class LaneBregman {
             store(out + c, shifted(load(before + c), load(here + c)));
     }
 
-    // q on the same edges: leaving[s] arc[s, t] entering[t], the first being normalised already.
+    // q on the same edges: leaving[s] arc[s, t] entering[t], the first being normalised.
     void write_arcs(int parity, int64_t h, In* out) {
         const int64_t size = T * T, within = chain.L - 1 - (2 * h + parity);  // edges from here on
         const Real* x = halves_[parity].leaving + kMargin + h;
@@ -341,15 +343,13 @@ template <class In, class Real, bool kShared> class LaneBregman {
             const Vec<Real> one = splat(Real(1));
             const Vec<Real> in_factor = has_in ? one / in_sum : Vec<Real>{};
             const Vec<Real> out_factor = has_out ? one / out_sum : Vec<Real>{};
+            store(half.factor + at, out_factor);
             const Mask<Real> both = has_in & has_out;
             Vec<Real> overlap = {};
             for (int64_t t = 0; t < T; ++t) {
                 Real *in = alpha_ + t * kBlock + v * W, *out = beta_ + t * kBlock + v * W;
-                Real* leaving = half.leaving + t * stride_ + at;
-                const Vec<Real> x = load(leaving) * out_factor;
                 const Vec<Real> p = load(half.entering + t * stride_ + at) * load(in) * in_factor;
-                const Vec<Real> q = x * load(out);
-                store(leaving, x);  // from now on it is needed for the counts only
+                const Vec<Real> q = load(half.leaving + t * stride_ + at) * load(out) * out_factor;
                 gap_ = vmax(gap_, both ? vmax(p - q, q - p) : Vec<Real>{});
                 // One side is missing at the two ends: the other stands for both.
                 const Vec<Real> incoming = has_in ? p : q, outgoing = has_out ? q : p;
@@ -368,6 +368,18 @@ template <class In, class Real, bool kShared> class LaneBregman {
             }
             if (wanted.marginals) write(beta_ + v * W, parity, first, wanted.marginals);
             if (wanted.best) write_best(beta_ + v * W, parity, first, wanted.best);
+        }
+    }
+
+    // Scales what leaves so that leaving arc entering is q.
+    void normalise() {
+        for (int parity = 0; parity < 2; ++parity) {
+            const Half& half = halves_[parity];
+            for (int64_t t = 0; t < T; ++t)
+                for (int64_t h = kMargin; h < kMargin + count(parity); h += W) {
+                    Real* x = half.leaving + t * stride_ + h;
+                    store(x, load(x) * load(half.factor + h));
+                }
         }
     }
 
