@@ -64,9 +64,9 @@ def test_import_needs_only_torch_and_the_standard_library():
 
 
 def test_import_is_quick():
-    # The minimum of three runs, and no more runs than it takes: the machine may be busy.
+    # The minimum of ten runs, and no more runs than it takes: the machine may be busy.
     seconds = []
-    while len(seconds) < 3 and min(seconds, default=IMPORT_SECONDS + 1) > IMPORT_SECONDS:
+    while len(seconds) < 10 and min(seconds, default=IMPORT_SECONDS + 1) > IMPORT_SECONDS:
         seconds.append(import_in_fresh_process()[0])
     assert min(seconds) <= IMPORT_SECONDS
 
