@@ -6,6 +6,7 @@ PIP := python -m pip install -q --disable-pip-version-check -c constraints.txt
 
 # Stamps: an installation is repeated only when what it depends on has changed.
 CORE := $(VENV)/.installed-core
+CLI := $(VENV)/.installed-cli
 DEV := $(VENV)/.installed-dev
 BENCH_CORE := .venv-bench/.installed-core
 
@@ -21,8 +22,8 @@ PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 12
 
-demo: $(CORE)  ## run the example that compares the inference families
-	$(BIN)/python examples/families.py
+demo: $(CLI)  ## train the four families on a sample corpus, and compare them
+	$(BIN)/bcrf demo
 
 test: lint types  ## lint, type-check and run the fast tests
 	$(PYTEST) -m "not slow"
@@ -81,6 +82,6 @@ $(CORE) $(BENCH_CORE): %/.installed-core: pyproject.toml constraints.txt $(NATIV
 	@touch $@
 
 # bcrf is there already: this installs what it asks for.
-$(DEV): $(CORE)
-	$(BIN)/$(PIP) 'bcrf[dev]'
+$(CLI) $(DEV): $(VENV)/.installed-%: $(CORE)
+	$(BIN)/$(PIP) 'bcrf[$*]'
 	@touch $@

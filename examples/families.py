@@ -1,4 +1,4 @@
-"""Four inference families on one small chain, side by side: `make demo`.
+"""Four inference families on one small chain, side by side.
 
 The chain labels five words with named entities in IOB2; the structure allows I-X after B-X and I-X
 only. The scores prefer I-LOC for "Lovelace" and "Turin", word by word; the best well-formed

@@ -155,7 +155,15 @@ template <class In, class Real, int N> class Bregman {
                 if (!dead(i, t)) out[i * T + t] = In(lam_[i * P + t] - sum / Real(count));
         }
     }
-    double dual(int64_t i, int64_t t) const { return double(lam_[i * P + t]); }
+    // Before `sweep` is called for the first time.
+    void enter_all() {
+        for (int64_t e = 0; e + 1 < chain.L; ++e) chain.enter(e);
+    }
+    void copy_dual(double* out, int64_t width) const {
+        for (int64_t i = 0; i < chain.L; ++i)
+            for (int64_t t = 0; t < T; ++t) out[i * width + t] = double(lam_[i * P + t]);
+    }
+    const Real* shares(int64_t i) const { return share_ + i * P; }
     bool dead(int64_t i, int64_t t) const { return chain.nodes[i * P + t] == -infinity<Real>(); }
 
   private:
@@ -428,7 +436,7 @@ template <class In, class Real, int N> class Bregman {
         const Real sum = dot<Real>(x, beta_, P);
         for (int64_t j = 0; j < P; j += W) store(x + j, load(x + j) * (Real(1) / sum));
         if (gradient.every_edge) {
-            write_edge<Real>(chain.edge(e).rows, T, P, x, entering_ + (e + 1) * P, pair);
+            write_edge<Real>(chain.edge(e), T, x, entering_ + (e + 1) * P, pair);
             return;
         }
         x4_[pending_] = x;

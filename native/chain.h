@@ -141,7 +141,9 @@ template <class In, class Real, int N> class Chain {
         if (!p.shared) {
             window_ = window < n ? window : n;
             if (window_ < 1) window_ = 1;
-            ring_.allocate(window_ * T * P);
+            slot_ = padded<Real>(T * T) + W;  // the last row is read as whole vectors too
+            ring_.allocate(window_ * slot_);
+            std::memset(ring_, 0, size_t(window_ * slot_) * sizeof(Real));
             removed_.allocate(n);
             bits_.allocate(T * words_);
         }
@@ -169,11 +171,15 @@ template <class In, class Real, int N> class Chain {
 
     // Takes the exponentials of edge e; at most `window` edges are kept.
     void enter(int64_t e) {
-        if (!problem.shared) exponentials(raw(e), T, P, scale_, peaks[e], at(e));
+        if (problem.shared) return;
+        const In* scores = raw(e);
+        Real *rows = at(e), peak = peaks[e];
+        for (int64_t j = 0; j < T * T; j += W)
+            store(rows + j, vexp(load_within(scores, j, T * T, Real(0)) * scale_ - peak));
     }
     Matrix<Real> edge(int64_t e) const {
-        if (problem.shared) return {shared.rows, shared.columns};
-        return {at(e), nullptr};
+        if (problem.shared) return {shared.rows, shared.columns, P};
+        return {at(e), nullptr, T};
     }
 
     // log sum_s exp(x[s] + pair[s, t]) for the tags of one vector, x holding log weights.
@@ -198,13 +204,13 @@ template <class In, class Real, int N> class Chain {
 
   private:
     static constexpr int64_t W = lanes<Real>();
-    int64_t words_, window_ = 1;
+    int64_t words_, window_ = 1, slot_ = 0;
     Real scale_;
     Array<Real> ring_;
     Array<uint64_t> live_, bits_;
     Array<bool> removed_;
 
-    Real* at(int64_t e) const { return ring_ + (e % window_) * T * P; }
+    Real* at(int64_t e) const { return ring_ + (e % window_) * slot_; }
 
     Vec<Real> some(const In* row, int64_t j) const {
         return load_some<Real>(row + j, T - j, -infinity<Real>()) * scale_;

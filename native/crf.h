@@ -42,15 +42,15 @@ template <class In> struct Gradient {
     }
 };
 
-// out[s, t] = x[s] rows[s, t] y[t], without padding.
+// out[s, t] = x[s] m[s, t] y[t], without padding.
 template <class Real, class In>
 BCRF_INLINE void write_edge(
-    const Real* rows, int64_t T, int64_t P, const Real* x, const Real* y, In* out) {
+    Matrix<Real> m, int64_t T, const Real* x, const Real* y, In* out) {
     constexpr int64_t W = lanes<Real>();
     for (int64_t s = 0; s < T; ++s) {
         const Vec<Real> a = splat(x[s]);
         for (int64_t j = 0; j < T; j += W) {
-            const Vec<Real> q = a * load(rows + s * P + j) * load(y + j);
+            const Vec<Real> q = a * load(m.rows + s * m.by + j) * load(y + j);
             In* to = out + s * T + j;
             if constexpr (sizeof(In) == sizeof(Real)) {
                 // What goes beyond a row is written again by the next one; the last has none.
@@ -237,8 +237,7 @@ template <class In, class Real, int N> class ForwardBackward {
 
     void edge_marginals(In* out) {
         for (int64_t e = 0; e + 1 < chain.L; ++e)
-            write_edge<Real>(
-                chain.edge(e).rows, T, P, alpha_ + e * P, after_ + (e + 1) * P, out + e * T * T);
+            write_edge<Real>(chain.edge(e), T, alpha_ + e * P, after_ + (e + 1) * P, out + e * T * T);
     }
 
     // The edge marginals, added up over the sentence.

@@ -27,7 +27,8 @@ struct Problem {
 
 // Anything null is not computed. Rows beyond a sentence's length are filled too (0, or -100).
 struct Outputs {
-    double* value;           // [B]: A(w) or D(lam); with `tags` the loss
+    void* value;             // [B]: A(w) or D(lam); with `tags` the loss
+    bool wide_value;         // `value` holds doubles, whatever the scores are
     void* unary_gradient;    // [B, n, T]: derivative of `value`
     void* pair_gradient;     // [B, T, T] if the pairs are shared, else [B, n-1, T, T]
     bool every_edge;         // [B, n-1, T, T] for shared pairs too

@@ -72,7 +72,8 @@ template <class Real, class Body> void with_width(int64_t T, Body body) {
     body(Width<0>());
 }
 
-enum Status : char { kFine, kBad, kRedo };
+// kRedo: still to be done. kNarrow: the same, after the range of numbers was too small.
+enum Status : char { kFine, kBad, kRedo, kNarrow };
 
 class Statuses {
   public:
@@ -105,6 +106,12 @@ bool legal(const Chain<In, Real, N>& chain, const int64_t* tags) {
     return true;
 }
 
+template <class In> void write_value(const Outputs& out, int64_t b, double value) {
+    if (!out.value) return;
+    if (out.wide_value) static_cast<double*>(out.value)[b] = value;
+    else static_cast<In*>(out.value)[b] = In(value);
+}
+
 // In the order of the sentences, whoever solved them.
 template <class In> void add_up(const Problem& p, const Outputs& out) {
     if (!out.pair_total) return;
@@ -133,7 +140,7 @@ void crf_pass(
         }
         double value;
         if (solver.solve(gold, Gradient<In>(p, out, b), value)) statuses[b] = kFine;
-        if (out.value) out.value[b] = value;
+        write_value<In>(out, b, value);
     });
 }
 
@@ -150,14 +157,14 @@ template <class In> int64_t crf(const Problem& p, const int64_t* tags, const Out
     return statuses.first(kBad);
 }
 
-// Solves the sentences that are still to be done; those beyond the range of the solver stay so.
-template <class In, class Solver>
+// Solves the sentences with that status; those beyond the range of the solver are narrow then.
+template <class In, class Solver, class Real>
 void bregman_pass(
-    const Problem& p, const SharedPairs<In, In>& shared, const Projections& s, const int64_t* tags,
-    const Outputs& out, Statuses& statuses) {
+    const Problem& p, const SharedPairs<In, Real>& shared, const Projections& s, const int64_t* tags,
+    const Outputs& out, Statuses& statuses, Status todo) {
     Team<Solver> team(p, double(s.iterations + 3), [&] { return new Solver(p, shared, s); });
     team.run([&](Solver& solver, int64_t b) {
-        if (statuses[b] != kRedo || !Solver::suits(p, p.lengths[b])) return;
+        if (statuses[b] != todo || !Solver::suits(p, p.lengths[b])) return;
         const int64_t* gold = tags ? tags + b * p.n : nullptr;
         if (!solver.chain.read(b) || (gold && !legal(solver.chain, gold))) {
             statuses[b] = kBad;
@@ -165,28 +172,47 @@ void bregman_pass(
         }
         solver.start(s.start ? static_cast<const In*>(s.start) + b * p.n * p.tags : nullptr);
         double value, gap;
-        if (!solver.solve(gold, Wanted<In>(p, out, b), value, gap)) return;
+        if (!solver.solve(gold, Wanted<In>(p, out, b), value, gap)) {
+            statuses[b] = kNarrow;
+            return;
+        }
         statuses[b] = kFine;
-        if (out.value) out.value[b] = value;
+        write_value<In>(out, b, value);
         if (out.residual) out.residual[b] = gap;
         if (out.dual) solver.write_dual(static_cast<In*>(out.dual) + b * p.n * p.tags);
     });
 }
 
+// Calls pass(Type<solver>, pairs, status) for one way of solving after the other, as long as there
+// are sentences with that status: positions in lanes, the same in double precision (with pairs for
+// every edge that would be too much to read), tags in lanes.
+template <class In, class Pass>
+void with_solvers(const Problem& p, bool lanes, Statuses& statuses, Pass pass) {
+    SharedPairs<In, In> shared;
+    if (p.shared) shared.prepare(p);
+    if (lanes && p.shared) pass(Type<LaneBregman<In, In, true>>(), shared, kRedo);
+    if (lanes && !p.shared) pass(Type<LaneBregman<In, In, false>>(), shared, kRedo);
+    if constexpr (sizeof(In) == 4)
+        if (p.shared && statuses.first(kNarrow)) {
+            SharedPairs<In, double> wide;
+            wide.prepare(p);
+            pass(Type<LaneBregman<In, double, true>>(), wide, kNarrow);
+        }
+    for (const Status status : {kRedo, kNarrow})
+        if (statuses.first(status))
+            with_width<In>(p.tags, [&](auto width) {
+                pass(Type<Bregman<In, In, width.vectors>>(), shared, status);
+            });
+}
+
 template <class In>
 int64_t bregman(const Problem& p, const Projections& s, const int64_t* tags, const Outputs& out) {
     Statuses statuses(p.batch);
-    SharedPairs<In, In> shared;
-    if (p.shared) shared.prepare(p);
-    const bool every_edge = out.pair_gradient && out.every_edge;
-    if (s.tolerance < 0 && !p.shared)
-        bregman_pass<In, LaneBregman<In, In, false>>(p, shared, s, tags, out, statuses);
-    if (s.tolerance < 0 && p.shared && !every_edge)
-        bregman_pass<In, LaneBregman<In, In, true>>(p, shared, s, tags, out, statuses);
-    if (statuses.first(kRedo))
-        with_width<In>(p.tags, [&](auto width) {
-            bregman_pass<In, Bregman<In, In, width.vectors>>(p, shared, s, tags, out, statuses);
-        });
+    const bool lanes = s.tolerance < 0 && !(p.shared && out.pair_gradient && out.every_edge);
+    with_solvers<In>(p, lanes, statuses, [&](auto type, const auto& shared, Status todo) {
+        using Solver = typename decltype(type)::type;
+        bregman_pass<In, Solver>(p, shared, s, tags, out, statuses, todo);
+    });
     add_up<In>(p, out);
     return statuses.first(kBad);
 }
@@ -217,21 +243,20 @@ template <class In> int64_t viterbi(const Problem& p, int64_t* tags, double* sco
 // peaked scores are proved by then.)
 constexpr int64_t kTries[] = {4, 6};
 
-template <class In, class Solver>
+template <class In, class Solver, class Real>
 void certified_pass(
-    const Problem& p, const SharedPairs<In, In>& shared, const double* pairs, const Projections& s,
-    double temperature, int64_t* tags, double* score, bool* proved, Statuses& statuses) {
+    const Problem& p, const Problem& cold, const SharedPairs<In, Real>& shared, const double* pairs,
+    const Projections& s, int64_t* tags, double* score, bool* proved, Statuses& statuses,
+    Status todo) {
     struct Worker {
         Solver solver;
         Viterbi<In> viterbi;
     };
-    Problem cold = p;
-    cold.scale = 1 / temperature;
     Team<Worker> team(p, double(s.iterations + 3), [&] {
         return new Worker{{cold, shared, s}, {p, pairs}};
     });
     team.run([&](Worker& worker, int64_t b) {
-        if (statuses[b] != kRedo || !Solver::suits(p, p.lengths[b])) return;
+        if (statuses[b] != todo || !Solver::suits(p, p.lengths[b])) return;
         Solver& solver = worker.solver;
         proved[b] = false;
         if (!solver.chain.read(b)) {
@@ -239,14 +264,17 @@ void certified_pass(
             return;
         }
         solver.start(nullptr);
-        for (int64_t e = 0; e + 1 < solver.chain.L; ++e) solver.chain.enter(e);
+        solver.enter_all();
         for (int64_t k = 0; !proved[b];) {
             int64_t next = s.iterations;
             for (const int64_t stop : kTries)
                 if (k < stop && stop < next) next = stop;
             solver.sweep(k, next);
-            if (solver.failed()) return;
-            proved[b] = worker.viterbi.certify(b, solver, temperature, tags + b * p.n, score[b]);
+            if (solver.failed()) {
+                statuses[b] = kNarrow;
+                return;
+            }
+            proved[b] = worker.viterbi.certify(b, solver, 1 / cold.scale, tags + b * p.n, score[b]);
             if (next == s.iterations) break;
             k = next;
         }
@@ -265,20 +293,11 @@ int64_t certified(
     if (!wide_pairs<In>(p, pairs)) return 1;
     Problem cold = p;
     cold.scale = 1 / temperature;
-    SharedPairs<In, In> shared;
-    if (p.shared) shared.prepare(cold);
     Statuses statuses(p.batch);
-    const auto pass = [&](auto solver) {
-        using Solver = typename decltype(solver)::type;
-        certified_pass<In, Solver>(
-            p, shared, pairs, s, temperature, tags, score, proved, statuses);
-    };
-    if (p.shared) pass(Type<LaneBregman<In, In, true>>());
-    else pass(Type<LaneBregman<In, In, false>>());
-    if (statuses.first(kRedo))
-        with_width<In>(p.tags, [&](auto width) {
-            pass(Type<Bregman<In, In, width.vectors>>());
-        });
+    with_solvers<In>(cold, true, statuses, [&](auto type, const auto& shared, Status todo) {
+        using Solver = typename decltype(type)::type;
+        certified_pass<In, Solver>(p, cold, shared, pairs, s, tags, score, proved, statuses, todo);
+    });
     return statuses.first(kBad);
 }
 

@@ -9,6 +9,12 @@
 
 namespace {
 
+// Exponents of numbers.
+template <class Real> constexpr Real widest();
+template <> constexpr float widest<float>() { return 85; }
+template <> constexpr double widest<double>() { return 700; }
+template <class Real> constexpr Real big() { return sizeof(Real) == 4 ? Real(3e38) : Real(1e308); }
+
 template <class In, class Real, bool kShared> class LaneBregman {
   public:
     Chain<In, Real, 0> chain;
@@ -19,18 +25,20 @@ template <class In, class Real, bool kShared> class LaneBregman {
           stride_(2 * W * (p.n / (4 * W) + 1) + 3 * kMargin) {
         for (int parity = 0; parity < 2; ++parity) {
             Half& half = halves_[parity];
-            for (Array<Real>* a : {&half.share, &half.lam, &half.leaving, &half.entering})
+            for (Array<Real>* a : {&half.share, &half.weight, &half.lam, &half.leaving, &half.entering})
                 a->allocate(T * stride_);
             // Lanes without a position are worked on too: they must hold numbers.
             std::memset(half.leaving, 0, size_t(T * stride_) * sizeof(Real));
             std::memset(half.entering, 0, size_t(T * stride_) * sizeof(Real));
-            for (Array<Real>* a : {&half.leaving_peak, &half.entering_peak, &half.log_sum, &half.factor})
+            for (Array<Real>* a :
+                 {&half.peak, &half.widest, &half.leaving_peak, &half.entering_peak, &half.log_sum, &half.factor})
                 a->allocate(stride_);
         }
         for (Array<Real>* a : {&alpha_, &beta_}) a->allocate(T * kBlock);
         if (kShared) total_.allocate(T * T);
         if (kShared) return;
         for (Array<Real>& arcs : arcs_) arcs.allocate(T * T * stride_);
+        for (int64_t c = 0; c < T * T; ++c) arcs(1, -1)[c * stride_] = 0;  // there is no such edge
         for (Array<int64_t>* a : {&from_, &to_}) a->allocate(T * T);
         for (int64_t c = 0; c < T * T; ++c) from_[c] = c / T * stride_, to_[c] = c % T * stride_;
     }
@@ -45,32 +53,32 @@ template <class In, class Real, bool kShared> class LaneBregman {
     void start(const In* given) {
         const int64_t L = chain.L, P = chain.P;
         low_ = false;
-        for (int parity = 0; parity < 2; ++parity) {
-            Half& half = halves_[parity];
-            for (int64_t k = 0; k < T * stride_; ++k) half.share[k] = -infinity<Real>();
-            std::memset(half.lam, 0, size_t(T * stride_) * sizeof(Real));
-        }
         if (chain.problem.unary)  // otherwise the shares come as such
             for (int64_t k = P; k < (L - 1) * P; ++k) chain.nodes[k] *= Real(0.5);
-        for (int64_t i = 0; i < L; ++i) {
-            const Real* row = chain.nodes + i * P;
-            Real* share = halves_[i % 2].share + kMargin + i / 2;
-            for (int64_t t = 0; t < T; ++t) share[t * stride_] = row[t];
+        const bool zero = !given && !settings_.gauge_right;
+        for (int parity = 0; parity < 2; ++parity) {
+            Half& half = halves_[parity];
+            std::memset(half.lam, 0, size_t(T * stride_) * sizeof(Real));
+            for (int64_t h = 0; h < count(parity); h += W) read_shares(parity, h);
         }
-        for (int64_t i = 1; i + 1 < L && (given || settings_.gauge_right); ++i)
+        for (int64_t i = 1; i + 1 < L && !zero; ++i)
             for (int64_t t = 0; t < T; ++t) {
                 const Real share = chain.nodes[i * P + t];
                 Real& lam = halves_[i % 2].lam[t * stride_ + kMargin + i / 2];
                 if (share > -infinity<Real>()) lam = given ? Real(given[i * T + t]) : share;
             }
         for (int parity = 0; parity < 2; ++parity)
-            for (int64_t h = 0; h < count(parity); h += W) refresh(halves_[parity], h);
+            for (int64_t h = 0; h < count(parity); h += W) {
+                weigh(halves_[parity], h);
+                if (!zero) refresh(halves_[parity], h);
+            }
         for (int64_t h = 0; !kShared && L > 1 && h < count(0); h += W) {
             read_arcs(2 * h, arcs(0, h));
             read_arcs(2 * h + 1, arcs(1, h));
-            shift_arcs(h);
         }
     }
+
+    void enter_all() const {}  // `start` has done it
 
     // Steps k0..k1-1. Step k of a block of positions needs step k - 1 of the blocks beside it:
     // along block + 2 k = constant all of that has happened. So few blocks are touched at a time.
@@ -130,12 +138,20 @@ template <class In, class Real, bool kShared> class LaneBregman {
                 if (!dead(i, t)) out[i * T + t] = In(Real(dual(i, t)) - sum / Real(free));
         }
     }
+    // lam, a row of P numbers for each position.
+    void copy_dual(double* out, int64_t P) const {
+        for (int parity = 0; parity < 2; ++parity)
+            for (int64_t h = 0; h < count(parity); h += W)
+                write(halves_[parity].lam + kMargin + h, stride_, parity, h, out, P);
+    }
     double dual(int64_t i, int64_t t) const {
         return double(halves_[i % 2].lam[t * stride_ + kMargin + i / 2]);
     }
     bool dead(int64_t i, int64_t t) const {
         return halves_[i % 2].share[t * stride_ + kMargin + i / 2] == -infinity<Real>();
     }
+    // Shares of the unary scores of a position, -inf if dead; a row of chain.P numbers.
+    const Real* shares(int64_t i) const { return chain.nodes + i * chain.P; }
     bool failed() const { return low_; }
 
   private:
@@ -146,8 +162,10 @@ template <class In, class Real, bool kShared> class LaneBregman {
     // The positions of one parity, by tag: h of position i is i / 2.
     struct Half {
         Array<Real> share;              // of the unary score in the arcs on either side; -inf if dead
+        Array<Real> weight, peak;       // exp(share - peak), the largest share
+        Array<Real> widest;             // how far apart lam may be
         Array<Real> lam;
-        Array<Real> leaving, entering;  // exp(share - lam - peak), exp(share + lam - peak)
+        Array<Real> leaving, entering;  // exp(share - lam - peak), exp(share + lam - peak): at most 1
         Array<Real> leaving_peak, entering_peak;
         Array<Real> log_sum;            // over the arcs that leave, without the peaks
         Array<Real> factor;             // 1 / that sum; 0 where no arc leaves
@@ -159,9 +177,8 @@ template <class In, class Real, bool kShared> class LaneBregman {
     Half halves_[2];
     Array<Real> alpha_, beta_;  // [T, kBlock]
     Array<Real> total_;
-    // Exponentials of the pairs, [blocks, T * T, W]: edges after even and after odd positions, and
-    // the latter again, one lane later, as edges before even positions.
-    Array<Real> arcs_[3];
+    // Exponentials of the pairs, [T * T, positions]: edges after even and after odd positions.
+    Array<Real> arcs_[2];
     Array<int64_t> from_, to_;  // where the rows of the two tags of an arc are
     Vec<Real> gap_;
     bool low_ = false;  // something is too small for a number
@@ -222,15 +239,13 @@ template <class In, class Real, bool kShared> class LaneBregman {
             product<V>(chain.shared.rows, P, 1, other.leaving + before, alpha_);
             product<V>(chain.shared.columns, P, 1, other.entering + after, beta_);
         } else {
-            for (int64_t v = 0; v < V * W; v += W) {
-                const Real *in = arcs(parity ? 0 : 2, h + v), *out = arcs(parity, h + v);
-                product<1>(in, T * W, W, other.leaving + before + v, alpha_ + v);
-                product<1>(out, W, T * W, other.entering + after + v, beta_ + v);
-            }
+            const Real *in = parity ? arcs(0, h) : arcs(1, h - 1), *out = arcs(parity, h);
+            product<V>(in, T * stride_, stride_, other.leaving + before, alpha_);
+            product<V>(out, stride_, T * stride_, other.entering + after, beta_);
         }
     }
 
-    Real* arcs(int which, int64_t h) const { return arcs_[which] + h * T * T; }
+    Real* arcs(int parity, int64_t h) const { return arcs_[parity] + kMargin + h; }
 
     // Exponentials of the pairs on edges first, first + 2, ...
     void read_arcs(int64_t first, Real* out) {
@@ -250,18 +265,11 @@ template <class In, class Real, bool kShared> class LaneBregman {
                 block[r] = vexp(load_within(raw[r], c, size, Real(0)) * scale - peak[r]);
             transpose(block);
             if (c + W <= size) {
-                BCRF_UNROLL for (int64_t k = 0; k < W; ++k) store(out + (c + k) * W, block[k]);
+                BCRF_UNROLL for (int64_t k = 0; k < W; ++k) store(out + (c + k) * stride_, block[k]);
             } else {
-                for (int64_t k = 0; c + k < size; ++k) store(out + (c + k) * W, block[k]);
+                for (int64_t k = 0; c + k < size; ++k) store(out + (c + k) * stride_, block[k]);
             }
         }
-    }
-
-    void shift_arcs(int64_t h) {
-        const Real *before = arcs(1, h > 0 ? h - W : 0), *here = arcs(1, h);
-        Real* out = arcs(2, h);
-        for (int64_t c = 0; c < T * T * W; c += W)
-            store(out + c, shifted(load(before + c), load(here + c)));
     }
 
     // q on the same edges: leaving[s] arc[s, t] entering[t], the first being normalised.
@@ -275,14 +283,18 @@ template <class In, class Real, bool kShared> class LaneBregman {
             Vec<Real> block[W];
             BCRF_UNROLL for (int64_t k = 0; k < W; ++k) {
                 const int64_t a = c + k < size ? c + k : size - 1;
-                block[k] = load(x + from_[a]) * load(arc + a * W) * load(y + to_[a]);
+                block[k] = load(x + from_[a]) * load(arc + a * stride_) * load(y + to_[a]);
             }
             transpose(block);
             for (int64_t r = 0; r < W && 2 * r < within; ++r) {
                 In* to = out + 2 * r * size + c;
-                if (c + W <= size) store(to, block[r]);
-                else
-                    for (int64_t k = 0; c + k < size; ++k) to[k] = block[r][k];
+                if constexpr (sizeof(In) == sizeof(Real)) {
+                    if (c + W <= size) {
+                        store(to, block[r]);
+                        continue;
+                    }
+                }
+                for (int64_t k = 0; k < W && c + k < size; ++k) to[k] = In(block[r][k]);
             }
         }
     }
@@ -294,33 +306,101 @@ template <class In, class Real, bool kShared> class LaneBregman {
             const int64_t at = kMargin + h + v * W;
             const Mask<Real> here = interior(parity, h + v * W);
             Mask<Real> low = {};
+            Extent extent;
             for (int64_t t = 0; t < T; ++t) {
                 const Vec<Real> a = load(alpha_ + t * kBlock + v * W), b = load(beta_ + t * kBlock + v * W);
                 Real* lam = half.lam + t * stride_ + at;
-                const Mask<Real> free = (load(half.share + t * stride_ + at) > -infinity<Real>()) & here;
+                const Vec<Real> share = load(half.share + t * stride_ + at);
+                const Mask<Real> free = (share > -infinity<Real>()) & here;
                 low |= (vmin(a, b) < safe<Real>()) & free;
                 const Vec<Real> old = load(lam);
                 const Vec<Real> moved = old + omega * (vlog(b / a) * Real(0.5) - old);
-                store(lam, free ? moved : old);
+                const Vec<Real> now = free ? moved : old;
+                store(lam, now);
+                extent.include(share, now);
             }
             low_ |= any(low);
-            refresh(half, h + v * W);
+            exponentiate(half, at, extent);
+        }
+    }
+
+    // The shares of positions h.. of one parity, from rows of tags to rows of positions.
+    void read_shares(int parity, int64_t h) {
+        const int64_t P = chain.P, within = count(parity) - h;
+        const Real* rows = chain.nodes + (2 * h + parity) * P;
+        Real* out = halves_[parity].share + kMargin + h;
+        for (int64_t t = 0; t < T; t += W) {
+            Vec<Real> block[W];
+            BCRF_UNROLL for (int64_t r = 0; r < W; ++r)
+                block[r] = r < within ? load(rows + 2 * r * P + t) : splat(-infinity<Real>());
+            transpose(block);
+            if (t + W <= T) {
+                BCRF_UNROLL for (int64_t k = 0; k < W; ++k) store(out + (t + k) * stride_, block[k]);
+            } else {
+                for (int64_t k = 0; t + k < T; ++k) store(out + (t + k) * stride_, block[k]);
+            }
+        }
+    }
+
+    // exp(share - peak), which is all as long as lam = 0.
+    void weigh(Half& half, int64_t h) {
+        const int64_t at = kMargin + h;
+        const Vec<Real> none = splat(-infinity<Real>());
+        Vec<Real> peak = none, least = -none;
+        for (int64_t t = 0; t < T; ++t) {
+            const Vec<Real> share = load(half.share + t * stride_ + at);
+            peak = vmax(peak, share);
+            least = vmin(least, share > none ? share : -none);
+        }
+        store(half.peak + at, peak);
+        // Weights may be too small for numbers, as long as lam cannot make up for it.
+        const Mask<Real> thin = peak - least > widest<Real>();
+        store(half.widest + at, thin ? splat(Real(16)) : splat(widest<Real>()));
+        // A lane without a position has no peak: whatever its weights, -inf - (-inf) must not be.
+        const Vec<Real> base = vmax(peak, splat(-big<Real>()));
+        store(half.leaving_peak + at, peak);
+        store(half.entering_peak + at, peak);
+        for (int64_t t = 0; t < T; ++t) {
+            const int64_t k = t * stride_ + at;
+            const Vec<Real> weight = vexp(load(half.share + k) - base);
+            store(half.weight + k, weight);
+            store(half.leaving + k, weight);
+            store(half.entering + k, weight);
         }
     }
 
     void refresh(Half& half, int64_t h) {
         const int64_t at = kMargin + h;
-        Vec<Real> a = splat(-infinity<Real>()), b = a;
-        for (int64_t t = 0; t < T; ++t) {
-            const Vec<Real> share = load(half.share + t * stride_ + at), lam = load(half.lam + t * stride_ + at);
-            a = vmax(a, share - lam), b = vmax(b, share + lam);
+        Extent extent;
+        for (int64_t t = 0; t < T; ++t)
+            extent.include(load(half.share + t * stride_ + at), load(half.lam + t * stride_ + at));
+        exponentiate(half, at, extent);
+    }
+
+    // How far share - lam, share + lam and lam go.
+    struct Extent {
+        Vec<Real> leaving = splat(-infinity<Real>()), entering = leaving, most = leaving;
+        Vec<Real> least = splat(infinity<Real>());
+        BCRF_INLINE_MEMBER void include(Vec<Real> share, Vec<Real> lam) {
+            leaving = vmax(leaving, share - lam), entering = vmax(entering, share + lam);
+            least = vmin(least, lam), most = vmax(most, lam);
         }
-        store(half.leaving_peak + at, a);
-        store(half.entering_peak + at, b);
+    };
+
+    // leaving and entering from lam: with weight = exp(share - peak), one exponential serves both.
+    BCRF_INLINE_MEMBER void exponentiate(Half& half, int64_t at, const Extent& extent) {
+        low_ |= any(extent.most - extent.least > load(half.widest + at));
+        store(half.leaving_peak + at, extent.leaving);
+        store(half.entering_peak + at, extent.entering);
+        const Vec<Real> peak = vmax(load(half.peak + at), splat(-big<Real>()));
+        const Vec<Real> up = vmax(extent.entering, splat(-big<Real>())) - peak;
+        const Vec<Real> down = vmax(extent.leaving, splat(-big<Real>())) - peak;
+        const Vec<Real> both = vexp(-(up + down));
         for (int64_t t = 0; t < T; ++t) {
-            const Vec<Real> share = load(half.share + t * stride_ + at), lam = load(half.lam + t * stride_ + at);
-            store(half.leaving + t * stride_ + at, vexp(share - lam - a));
-            store(half.entering + t * stride_ + at, vexp(share + lam - b));
+            const int64_t k = t * stride_ + at;
+            const Vec<Real> weight = load(half.weight + k), r = vexp(load(half.lam + k) - up);
+            store(half.entering + k, weight * r);
+            store(half.leaving + k, weight * (both / r));
         }
     }
 
@@ -346,6 +426,7 @@ template <class In, class Real, bool kShared> class LaneBregman {
             store(half.factor + at, out_factor);
             const Mask<Real> both = has_in & has_out;
             Vec<Real> overlap = {};
+            const bool means = wanted.marginals || wanted.best;
             for (int64_t t = 0; t < T; ++t) {
                 Real *in = alpha_ + t * kBlock + v * W, *out = beta_ + t * kBlock + v * W;
                 const Vec<Real> p = load(half.entering + t * stride_ + at) * load(in) * in_factor;
@@ -354,19 +435,20 @@ template <class In, class Real, bool kShared> class LaneBregman {
                 // One side is missing at the two ends: the other stands for both.
                 const Vec<Real> incoming = has_in ? p : q, outgoing = has_out ? q : p;
                 store(in, (incoming + outgoing) * Real(0.5));
+                if (!means) continue;
                 const Vec<Real> mean = wanted.outgoing ? outgoing : vsqrt(incoming) * vsqrt(outgoing);
                 store(out, mean);
                 overlap += mean;
             }
-            if (wanted.gradient.unary) write(alpha_ + v * W, parity, first, wanted.gradient.unary);
-            if (!wanted.marginals && !wanted.best) continue;
+            if (wanted.gradient.unary) write(alpha_ + v * W, kBlock, parity, first, wanted.gradient.unary, T);
+            if (!means) continue;
             if (!wanted.outgoing)
                 low_ |= any(((overlap < kOverlap<Real>) | (vmin(in_sum, out_sum) < kSolid<Real>)) & both);
             for (int64_t t = 0; t < T; ++t) {
                 Real* mean = beta_ + t * kBlock + v * W;
                 store(mean, load(mean) / overlap);
             }
-            if (wanted.marginals) write(beta_ + v * W, parity, first, wanted.marginals);
+            if (wanted.marginals) write(beta_ + v * W, kBlock, parity, first, wanted.marginals, T);
             if (wanted.best) write_best(beta_ + v * W, parity, first, wanted.best);
         }
     }
@@ -387,10 +469,27 @@ template <class In, class Real, bool kShared> class LaneBregman {
         const int64_t left = count(parity) - first;
         return left < W ? left : W;
     }
-    void write(const Real* from, int parity, int64_t first, In* out) const {
-        for (int64_t j = 0; j < lanes_within(parity, first); ++j) {
-            In* row = out + (2 * (first + j) + parity) * T;
-            for (int64_t t = 0; t < T; ++t) row[t] = In(from[t * kBlock + j]);
+    // Positions first.. of one parity as rows of tags, `by_row` apart, from rows of positions.
+    template <class Out>
+    void write(
+        const Real* from, int64_t by_tag, int parity, int64_t first, Out* out, int64_t by_row) const {
+        const int64_t within = lanes_within(parity, first);
+        out += (2 * first + parity) * by_row;
+        for (int64_t t = 0; t < T; t += W) {
+            Vec<Real> block[W];
+            BCRF_UNROLL for (int64_t k = 0; k < W; ++k)
+                block[k] = load(from + (t + k < T ? t + k : T - 1) * by_tag);
+            transpose(block);
+            for (int64_t r = 0; r < within; ++r) {
+                Out* row = out + 2 * r * by_row + t;
+                if constexpr (sizeof(Out) == sizeof(Real)) {
+                    if (t + W <= T) {
+                        store(row, block[r]);
+                        continue;
+                    }
+                }
+                for (int64_t k = 0; k < W && t + k < T; ++k) row[k] = Out(block[r][k]);
+            }
         }
     }
     void write_best(const Real* from, int parity, int64_t first, int64_t* best) const {

@@ -1,5 +1,6 @@
-// Products of a T x T matrix with a vector. Rows are padded to whole vectors of P >= T numbers;
-// what the padding of a matrix holds does not matter as long as it is finite, that of a vector is 0.
+// Products of a T x T matrix with a vector. Rows are read as whole vectors, P >= T numbers; what a
+// matrix holds beyond T (its padding, or the next row) does not matter as long as it is finite; the
+// padding of a vector is 0.
 #pragma once
 #include "simd.h"
 
@@ -9,11 +10,12 @@ namespace {
 template <class Real> struct Matrix {
     const Real* rows;
     const Real* columns;
+    int64_t by;  // from one row to the next: P, or T
 };
 
 template <class Real, int N>
 BCRF_INLINE void product_block(
-    const Real* rows, int64_t T, int64_t P, const Real* x, Real* out) {
+    const Real* rows, int64_t by, int64_t T, const Real* x, Real* out) {
     constexpr int64_t W = lanes<Real>();
     // Two sets of sums: one chain of multiply-adds per vector would wait for itself.
     Vec<Real> even[N], odd[N];
@@ -21,32 +23,33 @@ BCRF_INLINE void product_block(
     int64_t s = 0;
     for (; s + 1 < T; s += 2) {
         const Vec<Real> a = splat(x[s]), b = splat(x[s + 1]);
-        const Real* row = rows + s * P;
+        const Real* row = rows + s * by;
         BCRF_UNROLL for (int j = 0; j < N; ++j) {
             even[j] += a * load(row + j * W);
-            odd[j] += b * load(row + P + j * W);
+            odd[j] += b * load(row + by + j * W);
         }
     }
     if (s < T) {
         const Vec<Real> a = splat(x[s]);
-        BCRF_UNROLL for (int j = 0; j < N; ++j) even[j] += a * load(rows + s * P + j * W);
+        BCRF_UNROLL for (int j = 0; j < N; ++j) even[j] += a * load(rows + s * by + j * W);
     }
     BCRF_UNROLL for (int j = 0; j < N; ++j) store(out + j * W, even[j] + odd[j]);
 }
 
 // out[t] = sum_s x[s] rows[s, t]
 template <class Real>
-BCRF_INLINE void rows_times(const Real* rows, int64_t T, int64_t P, const Real* x, Real* out) {
+BCRF_INLINE void rows_times(
+    const Real* rows, int64_t by, int64_t T, int64_t P, const Real* x, Real* out) {
     constexpr int64_t W = lanes<Real>();
     int64_t left = P / W;
     while (left > 4) {
-        product_block<Real, 4>(rows, T, P, x, out);
+        product_block<Real, 4>(rows, by, T, x, out);
         rows += 4 * W, out += 4 * W, left -= 4;
     }
-    if (left == 4) product_block<Real, 4>(rows, T, P, x, out);
-    if (left == 3) product_block<Real, 3>(rows, T, P, x, out);
-    if (left == 2) product_block<Real, 2>(rows, T, P, x, out);
-    if (left == 1) product_block<Real, 1>(rows, T, P, x, out);
+    if (left == 4) product_block<Real, 4>(rows, by, T, x, out);
+    if (left == 3) product_block<Real, 3>(rows, by, T, x, out);
+    if (left == 2) product_block<Real, 2>(rows, by, T, x, out);
+    if (left == 1) product_block<Real, 1>(rows, by, T, x, out);
 }
 
 template <class Real>
@@ -58,7 +61,8 @@ BCRF_INLINE Real dot(const Real* a, const Real* b, int64_t P) {
 
 // out[s] = sum_t rows[s, t] y[t]
 template <class Real>
-BCRF_INLINE void times_columns(const Real* rows, int64_t T, int64_t P, const Real* y, Real* out) {
+BCRF_INLINE void times_columns(
+    const Real* rows, int64_t by, int64_t T, int64_t P, const Real* y, Real* out) {
     constexpr int64_t W = lanes<Real>();
     int64_t s = 0;
     for (; s + W <= T; s += W) {
@@ -66,29 +70,29 @@ BCRF_INLINE void times_columns(const Real* rows, int64_t T, int64_t P, const Rea
         BCRF_UNROLL for (int64_t r = 0; r < W; ++r) sum[r] = splat(Real(0));
         for (int64_t j = 0; j < P; j += W) {
             const Vec<Real> b = load(y + j);
-            BCRF_UNROLL for (int64_t r = 0; r < W; ++r) sum[r] += b * load(rows + (s + r) * P + j);
+            BCRF_UNROLL for (int64_t r = 0; r < W; ++r) sum[r] += b * load(rows + (s + r) * by + j);
         }
         store(out + s, sums(sum));
     }
     if (s < P) {
         store(out + s, Vec<Real>{});
-        for (; s < T; ++s) out[s] = dot(rows + s * P, y, P);
+        for (; s < T; ++s) out[s] = dot(rows + s * by, y, P);
     }
 }
 
 // Mass that arrives at each tag from weights x of the tags before; padding of `out` is arbitrary.
 template <class Real>
 BCRF_INLINE void arriving(Matrix<Real> m, int64_t T, int64_t P, const Real* x, Real* out) {
-    rows_times(m.rows, T, P, x, out);
+    rows_times(m.rows, m.by, T, P, x, out);
 }
 
 // Mass that each tag sends to weights y of the tags after.
 template <class Real>
 BCRF_INLINE void departing(Matrix<Real> m, int64_t T, int64_t P, const Real* y, Real* out) {
     if (m.columns)
-        rows_times(m.columns, T, P, y, out);
+        rows_times(m.columns, m.by, T, P, y, out);
     else
-        times_columns(m.rows, T, P, y, out);
+        times_columns(m.rows, m.by, T, P, y, out);
 }
 
 // sum[s, t] += x[s] y[t] for up to four pairs of vectors at once, which saves loads and stores.

@@ -182,16 +182,9 @@ BCRF_INLINE void transpose(Vec<double>* a) {
     }
 }
 
-// One lane later: the last of `before`, then all but the last of `x`.
-BCRF_INLINE Vec<float> shifted(Vec<float> before, Vec<float> x) {
-    return __builtin_shufflevector(before, x, 7, 8, 9, 10, 11, 12, 13, 14);
-}
-BCRF_INLINE Vec<double> shifted(Vec<double> before, Vec<double> x) {
-    return __builtin_shufflevector(before, x, 3, 4, 5, 6);
-}
-
 // exp(x) for x <= 88 (float) or 709 (double); 0 where the result would not be a normal number.
-// x = n ln 2 + r, |r| <= ln 2 / 2: a polynomial in r, and n into the exponent bits.
+// x = n ln 2 + r, |r| <= ln 2 / 2: a polynomial in r, and n into the exponent bits. (Polynomials are
+// evaluated as trees: one multiplication after the other would take longer.)
 BCRF_INLINE Vec<float> vexp(Vec<float> x) {
     const Vec<float> lowest = splat(-87.33654f);
     const Mask<float> normal = x > lowest;
@@ -201,13 +194,12 @@ BCRF_INLINE Vec<float> vexp(Vec<float> x) {
     const Vec<float> n = shifted - shifter;
     Vec<float> r = x - n * 0.693359375f;
     r = r + n * 2.12194440e-4f;
-    Vec<float> p = splat(1.9875691500e-4f);
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = (p * r) * r + r + 1.0f;
+    const Vec<float> r2 = r * r;
+    const Vec<float> high = r * 1.9875691500e-4f + 1.3981999507e-3f;
+    const Vec<float> middle = r * 8.3334519073e-3f + 4.1665795894e-2f;
+    const Vec<float> low = r * 1.6666665459e-1f + 5.0000001201e-1f;
+    Vec<float> p = (high * r2 + middle) * r2 + low;
+    p = p * r2 + (r + 1.0f);
     Mask<float> bits, power;
     std::memcpy(&bits, &p, sizeof bits);
     std::memcpy(&power, &shifted, sizeof power);
@@ -225,19 +217,15 @@ BCRF_INLINE Vec<double> vexp(Vec<double> x) {
     Vec<double> r = x - n * 6.93147180369123816490e-01;
     r = r - n * 1.90821492927058770002e-10;
     // Taylor up to r^13 / 13!: the rest is below 5e-18.
-    Vec<double> p = splat(1.0 / 6227020800.0);
-    p = p * r + 1.0 / 479001600.0;
-    p = p * r + 1.0 / 39916800.0;
-    p = p * r + 1.0 / 3628800.0;
-    p = p * r + 1.0 / 362880.0;
-    p = p * r + 1.0 / 40320.0;
-    p = p * r + 1.0 / 5040.0;
-    p = p * r + 1.0 / 720.0;
-    p = p * r + 1.0 / 120.0;
-    p = p * r + 1.0 / 24.0;
-    p = p * r + 1.0 / 6.0;
-    p = p * r + 0.5;
-    p = (p * r) * r + r + 1.0;
+    const Vec<double> r2 = r * r, r4 = r2 * r2;
+    const Vec<double> a = r * (1.0 / 6227020800.0) + 1.0 / 479001600.0;
+    const Vec<double> b = r * (1.0 / 39916800.0) + 1.0 / 3628800.0;
+    const Vec<double> c = r * (1.0 / 362880.0) + 1.0 / 40320.0;
+    const Vec<double> d = r * (1.0 / 5040.0) + 1.0 / 720.0;
+    const Vec<double> e = r * (1.0 / 120.0) + 1.0 / 24.0;
+    const Vec<double> f = r * (1.0 / 6.0) + 0.5;
+    Vec<double> p = ((a * r2 + b) * r4 + (c * r2 + d)) * r4 + (e * r2 + f);
+    p = p * r2 + (r + 1.0);
     Mask<double> bits, power;
     std::memcpy(&bits, &p, sizeof bits);
     std::memcpy(&power, &shifted, sizeof power);
@@ -257,20 +245,14 @@ BCRF_INLINE Vec<float> vlog(Vec<float> x) {
     Vec<float> f;
     std::memcpy(&f, &bits, sizeof f);
     f = f - 1.0f;
-    Vec<float> p = splat(7.0376836292e-2f);
-    p = p * f - 1.1514610310e-1f;
-    p = p * f + 1.1676998740e-1f;
-    p = p * f - 1.2420140846e-1f;
-    p = p * f + 1.4249322787e-1f;
-    p = p * f - 1.6668057665e-1f;
-    p = p * f + 2.0000714765e-1f;
-    p = p * f - 2.4999993993e-1f;
-    p = p * f + 3.3333331174e-1f;
-    const Vec<float> square = f * f;
-    p = p * f * square;
-    p = p + k * -2.12194440e-4f;
-    p = p - 0.5f * square;
-    return (f + p) + k * 0.693359375f;
+    const Vec<float> f2 = f * f, f4 = f2 * f2, f3 = f * f2;
+    const Vec<float> a = f4 * 7.0376836292e-2f + (f * -1.1514610310e-1f + 1.1676998740e-1f) * f2;
+    const Vec<float> b = f * -1.2420140846e-1f + 1.4249322787e-1f;
+    const Vec<float> c = (f * -1.6668057665e-1f + 2.0000714765e-1f) * f2;
+    const Vec<float> d = f * -2.4999993993e-1f + 3.3333331174e-1f;
+    const Vec<float> p = (a + b) * f4 + (c + d);
+    const Vec<float> rest = k * -2.12194440e-4f - 0.5f * f2;
+    return (f + (p * f3 + rest)) + k * 0.693359375f;
 }
 BCRF_INLINE Vec<double> vlog(Vec<double> x) {
     Mask<double> bits;

@@ -52,6 +52,8 @@ template <class In> class Viterbi {
     Viterbi(const Problem& p, const double* shared_pairs)
         : problem_(p), T(p.tags), P(padded<double>(p.tags)), shared_(shared_pairs) {
         best_.allocate((p.n + 1) * P);
+        dual_.allocate((p.n + 1) * P);
+        std::memset(dual_, 0, size_t((p.n + 1) * P) * sizeof(double));
         for (Array<double>* a : {&x_, &y_}) a->allocate(P);
         if (!p.shared) edge_.allocate(T * P);
     }
@@ -90,17 +92,21 @@ template <class In> class Viterbi {
     template <class Solver>
     bool certify(int64_t b, const Solver& solver, double tau, int64_t* tags, double& score) {
         const int64_t L = problem_.lengths[b];
+        solver.copy_dual(dual_, P);
         for (int64_t e = 0; e + 1 < L; ++e) {
-            for (int64_t t = 0; t < P; ++t) {
-                x_[t] = t < T ? left(b, e, t, solver, tau) : -infinity<double>();
-                y_[t] = t < T ? right(b, e + 1, t, solver, tau) : -infinity<double>();
-            }
+            reduce(b, e, solver, -tau, x_);
+            reduce(b, e + 1, solver, tau, y_);
             double* reach = best_;
             best_arriving(matrix(b, e), T, P, x_, reach);
+            Vec<double> top = splat(-infinity<double>());
+            for (int64_t j = 0; j < P; j += W) {
+                const Vec<double> sum = load(reach + j) + load(y_ + j);
+                store(reach + j, sum);
+                top = vmax(top, sum);
+            }
+            const double peak = hmax(top);
             int64_t target = 0;
-            for (int64_t t = 0; t < T; ++t)
-                if (reach[t] + y_[t] > reach[target] + y_[target]) target = t;
-            const double peak = reach[target] + y_[target];
+            while (target + 1 < T && reach[target] != peak) ++target;
             if (e == 0) tags[0] = source(b, 0, x_, target);
             tags[e + 1] = target;
             const double joined = x_[tags[e]] + double(pair(b, e)[tags[e] * T + target]) + y_[target];
@@ -124,7 +130,8 @@ template <class In> class Viterbi {
     const Problem& problem_;
     const int64_t T, P;
     const double* shared_;
-    Array<double> best_, x_, y_, edge_;
+    static constexpr int64_t W = lanes<double>();
+    Array<double> best_, dual_, x_, y_, edge_;
 
     const In* unary(int64_t b, int64_t i) const {
         return static_cast<const In*>(problem_.unary) + b * problem_.node_strides[0] +
@@ -154,17 +161,18 @@ template <class In> class Viterbi {
         return best;
     }
 
-    // Unary shares of the arcs after and before a position, reduced by the dual.
+    // The unary share of the arcs after (factor -tau) or before (tau) a position, with the dual.
     template <class Solver>
-    double left(int64_t b, int64_t i, int64_t t, const Solver& solver, double tau) const {
-        if (solver.dead(i, t)) return -infinity<double>();
-        return double(unary(b, i)[t]) * (i == 0 ? 1 : 0.5) - tau * solver.dual(i, t);
-    }
-    template <class Solver>
-    double right(int64_t b, int64_t i, int64_t t, const Solver& solver, double tau) const {
-        if (solver.dead(i, t)) return -infinity<double>();
-        const bool last = i + 1 == problem_.lengths[b];
-        return double(unary(b, i)[t]) * (last ? 1 : 0.5) + tau * solver.dual(i, t);
+    void reduce(int64_t b, int64_t i, const Solver& solver, double factor, double* out) const {
+        const bool end = i == 0 || i + 1 == problem_.lengths[b];
+        const In* scores = unary(b, i);
+        const auto* shares = solver.shares(i);
+        const Vec<double> none = splat(-infinity<double>()), part = splat(end ? 1 : 0.5);
+        for (int64_t j = 0; j < P; j += W) {
+            const Vec<double> share = load_within(shares, j, T, 0.0);
+            const Vec<double> u = load_within(scores, j, T, 0.0) * part;
+            store(out + j, share > none ? u + factor * load(dual_ + i * P + j) : none);
+        }
     }
 };
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing import assert_close
 
 import bcrf
 from bcrf import LinearChain, Solver
+from bcrf.kernels import native
 from tests.comparing import any_path, check_answers, check_decoders, needs_native, problem, solvers
 from tests.strategies import Pairs
 from tests.subjects import (
@@ -88,12 +91,38 @@ def layouts() -> dict[str, Callable[[], LinearChain]]:
     }
 
 
+@pytest.fixture(params=["exchange", "methods"])
+def access(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tensors as this torch hands them over, and as one without DLPack's table does."""
+    if request.param == "methods":
+        names = ("empty", "device", "float32", "float64", "int64", "bool")
+        torch_like = SimpleNamespace(Tensor=object, **{x: getattr(torch, x) for x in names})
+        native._native.use_torch(torch_like)
+    yield
+    native._native.use_torch(torch)
+
+
 @pytest.mark.parametrize("layout", layouts())
-def test_layouts(layout: str) -> None:
+def test_layouts(layout: str, access: None) -> None:
     chain = layouts()[layout]()
     check_answers(chain.detach())
     with torch.no_grad():
         check_decoders(chain)
+
+
+def test_tensors_without_memory_are_refused(access: None) -> None:
+    with FakeTensorMode():
+        fake = torch.empty(2, 3, 4)
+    with pytest.raises((ValueError, RuntimeError)):
+        native.crf(fake, torch.zeros(4, 4), None)
+
+
+def test_results_are_in_memory_of_their_own(access: None) -> None:
+    chain = problem(0, [6, 3], 5, "shared")
+    first = bcrf.viterbi(chain)[1]
+    kept = first.clone()
+    bcrf.viterbi(problem(1, [6, 3], 5, "shared"))
+    assert torch.equal(first, kept)
 
 
 def test_layouts_of_tags() -> None:

@@ -21,15 +21,26 @@ SOURCE = ROOT / "src" / "bcrf"
 # stands above them all.
 LAYERS: list[tuple[str, ...]] = [
     ("checks", "lazy", "_native"),
-    ("logspace",),
+    ("logspace", "loops"),
     ("scan",),
     ("structure",),
     ("chain",),
+    ("room",),
     ("arcs",),
     ("flow",),
     ("kernels",),
     ("inference",),
     ("losses", "decoding"),
+    ("layers",),
+    ("data",),
+    ("tasks",),
+    ("nn",),
+    ("tagging",),
+    ("training",),
+    ("reproduction",),
+    ("fetching",),
+    ("cli",),
+    ("__main__",),
 ]
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
 

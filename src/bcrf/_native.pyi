@@ -1,76 +1,95 @@
-"""The compiled kernels. `bcrf/kernels/native.py` is their only caller; see `native/kernels.h`.
+"""The compiled kernels. `bcrf/kernels/native.py` is their only caller, and says what they do.
 
-Integers called after tensors are addresses, 0 for none. Results are 0, or 1 + the first sentence
-that has no answer.
+They return None if a sentence has no answer. A tolerance below zero is none.
 """
 
 from collections.abc import Sequence
+from types import ModuleType
+
+from torch import Tensor
 
 threads: bool
 
+def use_torch(torch: ModuleType, /) -> None: ...
 def instruction_sets() -> list[str]: ...
 def instruction_set() -> str: ...
 def use_instruction_set(name: str) -> None: ...
-
-class Problem:
-    def __init__(
-        self,
-        wide: bool,
-        threads: int,
-        batch: int,
-        n: int,
-        tags: int,
-        lengths: int,
-        unary: int,
-        left: int,
-        right: int,
-        by_sentence: int,
-        by_position: int,
-        pair: int,
-        pairs_by_sentence: int,
-        pairs_by_edge: int,
-        shared: bool,
-        scale: float,
-        /,
-    ) -> None: ...
-
 def crf(
-    problem: Problem,
-    *,
-    tags: int = 0,
-    value: int = 0,
-    unary_gradient: int = 0,
-    pair_gradient: int = 0,
-    pair_total: int = 0,
-    every_edge: bool = False,
-) -> int: ...
+    unary: Tensor,
+    pair: Tensor,
+    lengths: Tensor | None,
+    tags: Tensor | None,
+    by_unary: bool,
+    by_pair: bool,
+    every_edge: bool,
+    wide: bool,
+    threads: int,
+    /,
+) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None] | None: ...
 def bregman(
-    problem: Problem,
+    unary: Tensor,
+    pair: Tensor,
+    lengths: Tensor | None,
+    tags: Tensor | None,
+    by_unary: bool,
+    by_pair: bool,
+    every_edge: bool,
+    wide: bool,
+    threads: int,
     omegas: Sequence[float],
     first: int,
     tolerance: float,
-    *,
-    start: int = 0,
-    gauge_right: bool = False,
-    tags: int = 0,
-    value: int = 0,
-    unary_gradient: int = 0,
-    pair_gradient: int = 0,
-    pair_total: int = 0,
-    every_edge: bool = False,
-    dual: int = 0,
-    marginals: int = 0,
-    outgoing: bool = False,
-    best: int = 0,
-    residual: int = 0,
-) -> int: ...
-def viterbi(problem: Problem, tags: int, score: int, /) -> int: ...
+    gauge_right: bool,
+    /,
+) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None] | None: ...
+def flow(
+    unary: Tensor,
+    pair: Tensor,
+    lengths: Tensor | None,
+    threads: int,
+    omegas: Sequence[float],
+    first: int,
+    tolerance: float,
+    gauge_right: bool,
+    outgoing: bool,
+    /,
+) -> tuple[Tensor, Tensor, Tensor, Tensor] | None: ...
+def most_probable(
+    unary: Tensor,
+    pair: Tensor,
+    lengths: Tensor | None,
+    threads: int,
+    omegas: Sequence[float],
+    first: int,
+    tolerance: float,
+    gauge_right: bool,
+    outgoing: bool,
+    temperature: float,
+    /,
+) -> Tensor | None: ...
+def project(
+    left: Tensor,
+    right: Tensor,
+    pair: Tensor,
+    lengths: Tensor,
+    start: Tensor,
+    threads: int,
+    omegas: Sequence[float],
+    first: int,
+    tolerance: float,
+    /,
+) -> Tensor | None: ...
+def viterbi(
+    unary: Tensor, pair: Tensor, lengths: Tensor | None, wide: bool, threads: int, /
+) -> tuple[Tensor, Tensor] | None: ...
 def certified(
-    problem: Problem,
+    unary: Tensor,
+    pair: Tensor,
+    lengths: Tensor | None,
+    wide: bool,
+    threads: int,
     omegas: Sequence[float],
     temperature: float,
-    tags: int,
-    score: int,
-    certified: int,
     /,
-) -> int: ...
+) -> tuple[Tensor, Tensor, Tensor] | None: ...
+def scale(grad: Tensor, unary: Tensor | None, pair: Tensor | None, /) -> bool: ...

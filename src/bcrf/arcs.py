@@ -59,15 +59,15 @@ class Pairs:
         """
         return [self.scores] * m if self.shared else self.scores.unbind(1)
 
-    def steps(self, m: int) -> Sequence[Pairs]:
-        """The pairs of each of the m edges, with their share of the exponentials."""
+    def steps(self, m: int, exponentials: bool = True) -> Sequence[Pairs]:
+        """The pairs of each of the m edges, with their share of the exponentials if wanted."""
         if self.shared:
             return [self] * m
         parts = [Pairs(scores) for scores in self.edge_scores(m)]
-        if values_visible(self.scores):
-            exponentials = zip(*(x.unbind(1) for x in self._exponential), strict=True)
-            for part, exponential_ in zip(parts, exponentials, strict=True):
-                part.__dict__["_exponential"] = exponential_
+        if exponentials and values_visible(self.scores):
+            shares = zip(*(x.unbind(1) for x in self._exponential), strict=True)
+            for part, share in zip(parts, shares, strict=True):
+                part.__dict__["_exponential"] = share
         return parts
 
     def forward(self, x: Tensor) -> Tensor:
@@ -249,5 +249,5 @@ def _check_scores(name: str, scores: Tensor) -> None:
     bad = ~(scores < math.inf)
     if bool(bad.any()):
         where = bad.nonzero()[0].tolist()
-        value = float(scores[tuple(where)])
+        value = float(scores.detach()[tuple(where)])
         raise ValueError(f"{name}{where} is {value}: scores are finite or -inf (removed)")

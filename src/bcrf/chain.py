@@ -20,6 +20,9 @@ __all__ = ["PAD", "LinearChain"]
 PAD = -100
 """What tag tensors hold beyond a sentence's length (torch's `ignore_index`)."""
 
+# What scores are kept in.
+_WORKING = (torch.float32, torch.float64)
+
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class LinearChain:
@@ -41,7 +44,7 @@ class LinearChain:
 
     unary: Tensor
     transitions: Tensor | None
-    lengths: Tensor
+    given_lengths: Tensor | None  # None: all n
     dtype: torch.dtype
 
     def __init__(
@@ -55,6 +58,16 @@ class LinearChain:
         self._set(unary, transitions, _lengths(lengths, unary), dtype)
 
     # Shapes and masks
+
+    @property
+    def lengths(self) -> Tensor:
+        """[B] integers."""
+        if self.given_lengths is None:
+            batch, n, _ = self.unary.shape
+            lengths = torch.full((batch,), n, dtype=torch.int64, device=self.unary.device)
+            object.__setattr__(self, "given_lengths", lengths)  # the dataclass is frozen
+            return lengths
+        return self.given_lengths
 
     @property
     def batch_size(self) -> int:
@@ -255,7 +268,7 @@ class LinearChain:
 
     def _map(self, function: Any, dtype: torch.dtype) -> LinearChain:
         transitions = None if self.transitions is None else function(self.transitions)
-        return self._new(function(self.unary), transitions, self.lengths, dtype)
+        return self._new(function(self.unary), transitions, self.given_lengths, dtype)
 
     @staticmethod
     def _new(unary: Any, transitions: Any, lengths: Any, dtype: torch.dtype) -> LinearChain:
@@ -264,13 +277,11 @@ class LinearChain:
         return chain
 
     def _set(self, unary: Any, transitions: Any, lengths: Any, dtype: torch.dtype) -> None:
-        for name, value in (
-            ("unary", unary),
-            ("transitions", transitions),
-            ("lengths", lengths),
-            ("dtype", dtype),
-        ):
-            object.__setattr__(self, name, value)  # the dataclass is frozen
+        fields = self.__dict__  # because the dataclass is frozen
+        fields["unary"] = unary
+        fields["transitions"] = transitions
+        fields["given_lengths"] = lengths
+        fields["dtype"] = dtype
 
 
 def _scores(unary: Tensor, transitions: Tensor | None) -> tuple[Tensor, Tensor | None, torch.dtype]:
@@ -283,10 +294,12 @@ def _scores(unary: Tensor, transitions: Tensor | None) -> tuple[Tensor, Tensor |
         if not scores.is_floating_point():
             raise TypeError(f"{name} must be floating point, got {scores.dtype}")
     dtype = unary.dtype
+    if transitions is not None and transitions.device != unary.device:
+        raise ValueError(f"unary is on {unary.device}, transitions on {transitions.device}")
+    if dtype in _WORKING and (transitions is None or transitions.dtype is dtype):
+        return unary, transitions, dtype  # nearly always: nothing to convert
     if transitions is not None:
         dtype = torch.promote_types(dtype, transitions.dtype)
-        if transitions.device != unary.device:
-            raise ValueError(f"unary is on {unary.device}, transitions on {transitions.device}")
     working = torch.promote_types(dtype, torch.float32)
     return unary.to(working), None if transitions is None else transitions.to(working), dtype
 
@@ -297,18 +310,21 @@ def _check_shapes(unary: Tensor, transitions: Tensor | None) -> None:
     batch, n, tags = unary.shape
     if tags == 0:
         raise ValueError("unary must have at least one tag, got T = 0")
-    pairs = [batch, max(n - 1, 0), tags, tags]
-    if transitions is not None and list(transitions.shape) not in ([tags, tags], pairs):
+    if transitions is None:
+        return
+    pairs = (batch, max(n - 1, 0), tags, tags)
+    # One comparison, of equally many sizes: a graph remembers what was compared.
+    if transitions.shape != ((tags, tags) if transitions.dim() == 2 else pairs):
         raise ValueError(
-            f"transitions must be [T, T] = {[tags, tags]} or [B, n-1, T, T] = {pairs}, "
+            f"transitions must be [T, T] = {[tags, tags]} or [B, n-1, T, T] = {list(pairs)}, "
             f"got {list(transitions.shape)}"
         )
 
 
-def _lengths(lengths: Tensor | Sequence[int] | None, unary: Tensor) -> Tensor:
-    batch, n, _ = unary.shape
+def _lengths(lengths: Tensor | Sequence[int] | None, unary: Tensor) -> Tensor | None:
     if lengths is None:
-        return torch.full((batch,), n, dtype=torch.int64, device=unary.device)
+        return None
+    batch, n, _ = unary.shape
     if not isinstance(lengths, Tensor):
         try:
             lengths = torch.tensor(lengths, device=unary.device)

@@ -63,16 +63,20 @@ def certified_decode(
         score [B], differentiable; certified [B] bool.
     """
     tau = check_temperature(temperature)
-    problem = chain.detach()
     solver = Bregman(iterations, backend=backend)
     how = kernels.route(backend, chain.unary)
     if how is not None and not isinstance(tau, Tensor):
-        run = native.certified if how == "native" else ops.certified
-        with torch.no_grad():
-            found = run(chain.unary, chain.pair_scores, chain.lengths, solver.omegas, tau)
+        if how == "native":
+            arrays = (chain.unary, chain.pair_scores, chain.given_lengths)
+            found = native.certified(*arrays, solver.omegas, tau, wide=False)
+        else:
+            with torch.no_grad():
+                arrays = (chain.unary, chain.pair_scores, chain.lengths)
+                found = ops.certified(*arrays, solver.omegas, tau)
         if found is not None:
             tags, score, certified = found
             return CertifiedTags(tags, best_score(chain, tags, score), certified)
+    problem = chain.detach()
     with torch.no_grad():
         arcs = fold(problem)
         lam = solver.dual(arcs / tau) * tau

@@ -17,7 +17,8 @@ T = TypeVar("T")
 
 
 class cached_property(Generic[T]):
-    """Computed when first read, then kept in the instance's `__dict__` (frozen dataclasses too).
+    """Computed when first read, then kept in the instance's `__dict__` (frozen dataclasses too),
+    or in a graph in its dict `kept`, if it has one.
 
     What is read under `no_grad` has no graph. If the instance says that it `requires_grad`, such a
     value is returned but not kept: it would cut the gradient of whoever reads it later.
@@ -37,7 +38,20 @@ class cached_property(Generic[T]):
     def __get__(self, instance: object | None, owner: type) -> cached_property[T] | T:
         if instance is None:
             return self
+        name, kept = self.function.__name__, _kept(instance)
+        if name in kept:
+            found: T = kept[name]
+            return found
         value = self.function(instance)
         if torch.is_grad_enabled() or not getattr(instance, "requires_grad", False):
-            instance.__dict__[self.function.__name__] = value
+            kept[name] = value
         return value
+
+
+def _kept(instance: object) -> dict[str, Any]:
+    """Where values are kept: in a graph, `torch.compile` (2.13) forgets an attribute that is set
+    after a loop (`loops`), but not an entry of a dict that the instance had before."""
+    if torch.compiler.is_compiling():
+        kept: dict[str, Any] = getattr(instance, "kept", instance.__dict__)
+        return kept
+    return instance.__dict__

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from .checks import values_visible
+from .loops import fixpoint, in_graph
 from .scan import suffix_products
 
 __all__ = ["Structure", "live_tags"]
@@ -163,16 +164,21 @@ def live_tags(allowed_nodes: Tensor, allowed_pairs: Tensor, lengths: Tensor) -> 
     Returns:
         bool [B, n, T], False at and beyond the length.
 
-    The control flow depends on the shapes only, so nothing waits for the device. On a CPU it is a
-    loop over positions; elsewhere, where a loop of small steps is slow, a scan in log depth.
+    In eager mode the control flow depends on the shapes only, so nothing waits for the device. On a
+    CPU it is a loop over positions; elsewhere, where a loop of small steps is slow, a scan in log
+    depth. A graph, which has to serve all lengths, repeats one parallel step.
     """
     n = allowed_nodes.shape[1]
     if n == 0:
         return allowed_nodes.clone()
     position = torch.arange(n, device=allowed_nodes.device)
     last = (position == lengths.unsqueeze(-1) - 1).unsqueeze(-1)
-    passes = _live_by_loop if values_visible(allowed_nodes) else _live_by_scan
-    return passes(allowed_nodes, allowed_pairs, last)
+    if values_visible(allowed_nodes):
+        return _live_by_loop(allowed_nodes, allowed_pairs, last)
+    if in_graph():
+        inside = (position < lengths.unsqueeze(-1)).unsqueeze(-1)
+        return _live_by_rounds(allowed_nodes & inside, allowed_pairs, last)
+    return _live_by_scan(allowed_nodes, allowed_pairs, last)
 
 
 def _live_by_loop(nodes: Tensor, pairs: Tensor, last: Tensor) -> Tensor:
@@ -213,6 +219,25 @@ def _live_by_scan(nodes: Tensor, pairs: Tensor, last: Tensor) -> Tensor:
     return nodes & onward & back & inside
 
 
+def _live_by_rounds(nodes: Tensor, pairs: Tensor, last: Tensor) -> Tensor:
+    """The same by rounds over all positions at once, until nothing changes.
+
+    A tag dies that no live tag leads to, or that leads to none. Whatever is left has a live
+    neighbour on both sides, theirs have, and so on: a path. Rounds are as many as the positions
+    that a death has to travel: one or two, mostly, and n at worst. `nodes` is False beyond the
+    length.
+    """
+    arrive, leave = pairs.float(), pairs.float().mT
+
+    def round_(live: Tensor) -> Tensor:
+        reached = live[:, 1:] & _successors(live[:, :-1], arrive)
+        live = torch.cat([live[:, :1], reached], 1)
+        onward = live[:, :-1] & (last[:, :-1] | _successors(live[:, 1:], leave))
+        return torch.cat([onward, live[:, -1:]], 1)
+
+    return fixpoint(round_, nodes)
+
+
 def _and_or(a: Tensor, b: Tensor) -> Tensor:
     """The product of 0/1 matrices over or and and, as 0/1."""
     return (a @ b > 0).to(a.dtype)
@@ -223,7 +248,7 @@ def _and_or_vector(matrix: Tensor, vector: Tensor) -> Tensor:
 
 
 def _successors(tags: Tensor, edge: Tensor) -> Tensor:
-    """The tags that follow a set of tags: bool [B, T], [T, T] or [B, T, T] -> bool [B, T].
+    """The tags that follow a set of tags: bool [..., T], [T, T] or [..., T, T] -> bool [..., T].
 
     A float product counts the predecessors. On a CPU that beats a boolean `any` by far, except for
     few tags per pair, where it costs a quarter more; it is right in any precision, because no sum

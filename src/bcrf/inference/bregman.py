@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -18,6 +18,7 @@ from ..flow import edge_log_sums, edge_softmax, incoming_outgoing, residual
 from ..kernels import native, ops
 from ..lazy import cached_property
 from ..logspace import clamp_rounding, logsumexp, softmax
+from ..room import roomy, with_room, without_room
 from .fused import fused_value
 from .implicit import dual_edges, implicit_dual
 from .solution import Solution
@@ -55,6 +56,7 @@ class Bregman:
     first: Literal[1, 2] = 1
     marginals: Literal["mean", "outgoing"] = "mean"
     backend: str = "auto"
+    _settings: native.Settings = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_count("iterations", self.iterations)
@@ -73,6 +75,9 @@ class Bregman:
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {known}, got {getattr(self, name)!r}")
         kernels.check(self.backend)
+        right, outgoing = self.gauge == "right", self.marginals == "outgoing"
+        settings = native.Settings(self.omegas, self.first, self.tolerance, right, outgoing)
+        object.__setattr__(self, "_settings", settings)  # the dataclass is frozen
 
     @classmethod
     def paper(cls, iterations: int = 10) -> Bregman:
@@ -95,21 +100,24 @@ class Bregman:
         """The loss of `tags` from a compiled kernel, [B]; None if there is none for this chain, or
         if something is wrong with it."""
         how = kernels.route(self.backend, chain.unary)
+        if how == "native":
+            return fused_value(self, chain, tags)
         if how is None:
             return None
+        slopes = torch.is_grad_enabled() and chain.requires_grad
         arrays = (chain.unary, chain.pair_scores, chain.lengths)
-        settings = self._settings
-        if how == "op":
-            slopes = torch.is_grad_enabled() and chain.requires_grad
-            value: Tensor = ops.bregman(*arrays, tags, *settings[:4], slopes)[0]
-            return value.to(chain.unary.dtype)
+        value: Tensor = ops.bregman(*arrays, tags, *self._settings[:4], slopes)[0]
+        return value.to(chain.unary.dtype)
 
-        def again(problem: LinearChain) -> Tensor:
-            return replace(self, backend="torch")(problem).surprisal(tags)
+    def run(
+        self, chain: LinearChain, tags: Tensor | None, wanted: Sequence[bool], wide: bool
+    ) -> native.Slopes | None:
+        arrays = (chain.unary, chain.pair_scores, chain.given_lengths)
+        return native.bregman(*arrays, self._settings, tags, wanted, False, wide)
 
-        return fused_value(
-            chain, lambda wanted: native.bregman(*arrays, settings, tags, wanted), again
-        )
+    def again(self, chain: LinearChain, tags: Tensor | None) -> Tensor:
+        solution = replace(self, backend="torch")(chain)
+        return solution.value if tags is None else solution.surprisal(tags)
 
     def fused_decode(self, chain: LinearChain, temperature: float) -> Tensor | None:
         """The most probable tags [B, n] from a compiled kernel, or None."""
@@ -121,11 +129,6 @@ class Bregman:
             tags: Tensor = ops.most_probable(*arrays, *self._settings, temperature)
             return tags
         return native.most_probable(*arrays, self._settings, temperature)
-
-    @property
-    def _settings(self) -> native.Settings:
-        right, outgoing = self.gauge == "right", self.marginals == "outgoing"
-        return native.Settings(self.omegas, self.first, self.tolerance, right, outgoing)
 
     def dual(self, arcs: Arcs, start: Tensor | None = None) -> Tensor:
         """The projections alone: lam [B, n, T], from `start` or else from the gauge's own."""
@@ -162,7 +165,8 @@ class BregmanSolution(Solution):
         super().__init__(chain)
         self.solver = solver
         self._flow = self._fused_flow()
-        self.lam = solver.dual(self.arcs) if self._flow is None else self._flow.lam
+        # Looks at the scores: what is wrong with them is said here.
+        self.lam  # noqa: B018
 
     def _fused_flow(self) -> native.Flow | None:
         chain, settings = self.chain.detach(), self.solver._settings
@@ -176,13 +180,24 @@ class BregmanSolution(Solution):
 
     @cached_property
     def arcs(self) -> Arcs:
-        return fold(self.chain)
+        """The folded chain, with room."""
+        return fold(roomy(self.chain))
+
+    @cached_property
+    def lam(self) -> Tensor:
+        """The dual point [B, n, T]."""
+        return without_room(self.solver.dual(self.arcs)) if self._flow is None else self._flow.lam
+
+    @property
+    def _lam(self) -> Tensor:
+        """lam for these arcs: with room."""
+        return with_room(self.lam)
 
     @cached_property
     def value(self) -> Tensor:
         if self._flow is not None and not self._differentiable:
             return self._flow.value.to(self.chain.unary.dtype)
-        return dual_edges(self.arcs, self.lam).sum(1) + _alone(self.arcs)
+        return dual_edges(self.arcs, self._lam).sum(1) + _alone(self.arcs)
 
     @property
     def _differentiable(self) -> bool:
@@ -192,20 +207,19 @@ class BregmanSolution(Solution):
     def residual(self) -> Tensor:
         if self._flow is not None:
             return self._flow.residual.to(self.chain.unary.dtype)
-        return residual(self.arcs.detach(), self.lam)
+        return residual(self.arcs.detach(), self._lam)
 
     @cached_property
     def _following(self) -> Tensor:
-        """lam as a function of the scores."""
-        return implicit_dual(self.arcs, self.lam)
+        """lam as a function of the scores, with room."""
+        return implicit_dual(self.arcs, self._lam)
 
     def tag_logits(self) -> Tensor:
         """Logits [B, n, T] of the tag marginals."""
         lam = self._following
         incoming, outgoing = incoming_outgoing(self.arcs, lam)
-        if self.solver.marginals == "mean":
-            return (incoming + outgoing) / 2
-        return outgoing - lam
+        mean = self.solver.marginals == "mean"
+        return without_room((incoming + outgoing) / 2 if mean else outgoing - lam)
 
     def tag_probabilities(self) -> Tensor:
         if self._flow is not None and not self._differentiable:
@@ -213,7 +227,7 @@ class BregmanSolution(Solution):
         return softmax(self.tag_logits())
 
     def edge_probabilities(self) -> Tensor:
-        return edge_softmax(self.arcs, self.arcs.scores(self._following))
+        return without_room(edge_softmax(self.arcs, self.arcs.scores(self._following)))
 
     def best_tags(self) -> Tensor:
         if self._flow is not None:
@@ -225,9 +239,9 @@ class BregmanSolution(Solution):
 
         lam telescopes along y, so this is the same number, without the cancellation.
         """
-        index = self.chain.tag_index(tags)
-        gold = self.arcs.along(index, self.lam)
-        edges = clamp_rounding(dual_edges(self.arcs, self.lam) - gold)
+        index = with_room(self.chain.tag_index(tags))
+        gold = self.arcs.along(index, self._lam)
+        edges = clamp_rounding(dual_edges(self.arcs, self._lam) - gold)
         alone = self.arcs.alone[:, :1].gather(-1, index[:, :1].unsqueeze(-1)).flatten(1).sum(1)
         return edges.sum(1) + _alone(self.arcs) - alone
 
@@ -237,12 +251,12 @@ class BregmanSolution(Solution):
         The restricted problem starts from lam, which splits the loss in two parts that are >= 0 at
         every iteration: the mass of the allowed arcs under q, and the descent from lam to lam~.
         """
-        restricted = fold(self.chain.restrict(allowed))
-        start = torch.where(restricted.free, self.lam, 0.0)
+        restricted = fold(roomy(self.chain.restrict(allowed)))
+        start = torch.where(restricted.free, self._lam, 0.0)
         lam = self.solver.dual(restricted, start)
         # Taken away from one part and added to the other: a constant for autograd.
         between = edge_log_sums(restricted.detach(), start)
-        mass = clamp_rounding(dual_edges(self.arcs, self.lam) - between).sum(1)
+        mass = clamp_rounding(dual_edges(self.arcs, self._lam) - between).sum(1)
         descent = clamp_rounding((between - dual_edges(restricted, lam)).sum(1))
         total = mass + descent + clamp_rounding(_alone(self.arcs) - _alone(restricted))
         lost = (self.arcs.lengths > 0) & ~restricted.live.flatten(1).any(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +16,7 @@ from ..flow import edge_softmax
 from ..kernels import native, ops, vectorized
 from ..lazy import cached_property
 from ..logspace import clamp_rounding, log_softmax, logsumexp, softmax
+from ..room import roomy, with_room, without_room
 from .fused import fused_value
 from .solution import Solution
 
@@ -45,29 +47,29 @@ class ForwardBackward:
     def fused_loss(self, chain: LinearChain, tags: Tensor) -> Tensor | None:
         """The loss of `tags` from a compiled kernel, [B]; None if there is none for this chain, or
         if something is wrong with it."""
-        return self._fused(chain, tags, chain.unary.dtype)
+        return self._fused(chain, tags, wide=False)
 
-    def _fused(self, chain: LinearChain, tags: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    def _fused(self, chain: LinearChain, tags: Tensor | None, wide: bool) -> Tensor | None:
         """A(w), or the loss of `tags`, [B]."""
         how = None if self.parallel else kernels.route(self.backend, chain.unary)
+        if how == "native":
+            return fused_value(self, chain, tags, wide)
         if how is None:
             return None
-        if how == "op":
-            slopes = torch.is_grad_enabled() and chain.requires_grad
-            arrays = (chain.unary, chain.pair_scores, chain.lengths)
-            value: Tensor = ops.crf(*arrays, tags, slopes)[0].to(dtype)
-            return value
+        slopes = torch.is_grad_enabled() and chain.requires_grad
+        arrays = (chain.unary, chain.pair_scores, chain.lengths)
+        value: Tensor = ops.crf(*arrays, tags, slopes)[0]
+        return value if wide else value.to(chain.unary.dtype)
 
-        def again(problem: LinearChain) -> Tensor:
-            solution = ForwardBackward(backend="torch")(problem)
-            return solution.value if tags is None else solution.surprisal(tags)
+    def run(
+        self, chain: LinearChain, tags: Tensor | None, wanted: Sequence[bool], wide: bool
+    ) -> native.Slopes | None:
+        arrays = (chain.unary, chain.pair_scores, chain.given_lengths)
+        return native.crf(*arrays, tags, wanted, False, wide)
 
-        return fused_value(
-            chain,
-            lambda wanted: native.crf(chain.unary, chain.pair_scores, chain.lengths, tags, wanted),
-            again,
-            dtype,
-        )
+    def again(self, chain: LinearChain, tags: Tensor | None) -> Tensor:
+        solution = ForwardBackward(backend="torch")(chain)
+        return solution.value if tags is None else solution.surprisal(tags)
 
 
 class CRFSolution(Solution):
@@ -80,14 +82,15 @@ class CRFSolution(Solution):
     def __init__(self, chain: LinearChain, solver: ForwardBackward) -> None:
         super().__init__(chain)
         self.solver = solver
-        self._fused_total = solver._fused(self.chain, None, torch.float64)
+        self._fused_total = solver._fused(self.chain, None, wide=True)
         if self._fused_total is None:
             # Looks at the scores: what is wrong with them is said here.
             self.beta  # noqa: B018
 
     @cached_property
     def arcs(self) -> Arcs:
-        return fold(self.chain)
+        """The folded chain; with room, and so the messages."""
+        return fold(roomy(self.chain))
 
     @cached_property
     def _backward(self) -> tuple[Tensor, Tensor]:
@@ -134,14 +137,15 @@ class CRFSolution(Solution):
     def tag_probabilities(self) -> Tensor:
         if self._native and (found := self._marginals((True, False))) and found.unary is not None:
             return found.unary
-        return softmax(torch.where(self.arcs.live, self.alpha + self.beta, -math.inf))
+        p = softmax(torch.where(self.arcs.live, self.alpha + self.beta, -math.inf))
+        return without_room(p)
 
     def edge_probabilities(self) -> Tensor:
         if self._native and (found := self._marginals((False, True))) and found.pair is not None:
             return found.pair
         before = (self.arcs.left + self.alpha[:, :-1]).unsqueeze(-1)
         after = (self.arcs.right + self.beta[:, 1:]).unsqueeze(-2)
-        return edge_softmax(self.arcs, before + self.arcs.pair.scores + after)
+        return without_room(edge_softmax(self.arcs, before + self.arcs.pair.scores + after))
 
     def _marginals(self, wanted: tuple[bool, bool]) -> native.Slopes | None:
         chain = self.chain
@@ -149,7 +153,10 @@ class CRFSolution(Solution):
         return native.crf(*arrays, None, wanted, every_edge=True)
 
     def next_logits(self, tags: Tensor) -> Tensor:
-        """Logits [B, m, T] of p(y_{e+1} | y_e = tags[e]), tags [B, m]; 0 beyond the length."""
+        """Logits [B, m, T] of p(y_{e+1} | y_e = tags[e]), tags [B, m]; 0 beyond the length.
+
+        With room, both.
+        """
         logits = self.arcs.pair.rows(tags) + self.arcs.right + self.beta[:, 1:]
         return torch.where(self.arcs.edge.unsqueeze(-1), logits, 0.0)
 
@@ -160,11 +167,11 @@ class CRFSolution(Solution):
         """
         first = self.beta[:, :1]
         after = (self.arcs.right + self.beta[:, 1:]).unsqueeze(-2)
-        return log_softmax(first), log_softmax(self.arcs.pair.scores + after)
+        return log_softmax(first), without_room(log_softmax(self.arcs.pair.scores + after))
 
     def surprisal(self, tags: Tensor) -> Tensor:
         """NLL = A(w) - <w, y> = -log p(y_0) - sum_e log p(y_{e+1} | y_e): no cancellation."""
-        index = self.chain.tag_index(tags)
+        index = with_room(self.chain.tag_index(tags))
         logits = torch.cat([self.beta[:, :1], self.next_logits(index[:, :-1])], 1)
         terms = logsumexp(logits) - logits.gather(-1, index.unsqueeze(-1)).squeeze(-1)
         return torch.where(self.arcs.inside, terms, 0.0).sum(1)

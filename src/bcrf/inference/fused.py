@@ -6,44 +6,50 @@ ones the value is written again in torch operations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from .. import kernels
 from ..chain import LinearChain
+from ..kernels import native
 from ..kernels.native import Slopes
 from ..logspace import matmul
 
-__all__ = ["fused_value"]
+__all__ = ["Fused", "fused_value"]
 
-Run = Callable[[Sequence[bool]], "Slopes | None"]
-Again = Callable[[LinearChain], Tensor]
+class Fused(Protocol):
+    """A solver that has a compiled kernel for its value."""
+
+    def run(
+        self, chain: LinearChain, tags: Tensor | None, wanted: Sequence[bool], wide: bool
+    ) -> Slopes | None:
+        """Call the kernel, which is told what slopes, by unary and pair scores, are wanted."""
+
+    def again(self, chain: LinearChain, tags: Tensor | None) -> Tensor:
+        """The same value in torch operations, of a chain with the same scores."""
 
 
 def fused_value(
-    chain: LinearChain, run: Run, again: Again, dtype: torch.dtype | None = None
+    solver: Fused, chain: LinearChain, tags: Tensor | None, wide: bool = False
 ) -> Tensor | None:
-    """A value [B] of each sentence of `chain`; None if one of them has no answer.
+    """The value, or the loss of `tags`, of each sentence, [B]; None if one has no answer.
 
     Args:
-        run: calls a kernel; it is told which slopes, by unary and pair scores, are wanted.
-        again: the same value in torch operations, of a chain with the same scores.
-        dtype: of the value; None: that of the scores.
+        wide: in float64, whatever the dtype of the scores.
     """
     unary, transitions = chain.unary, chain.transitions
-    differentiable = torch.is_grad_enabled() and chain.requires_grad
+    if not (torch.is_grad_enabled() and chain.requires_grad):
+        found = solver.run(chain, tags, (False, False), wide)
+        return None if found is None else found.value
     by_pair = transitions is not None and transitions.requires_grad
-    found = run((unary.requires_grad, by_pair) if differentiable else (False, False))
+    found = solver.run(chain, tags, (unary.requires_grad, by_pair), wide)
     if found is None:
         return None
-    value = found.value.to(unary.dtype if dtype is None else dtype)
-    if not differentiable:
-        return value
-    known = _Known(value, found, run, again, chain)
+    known = _Known(found, solver, chain, tags)
     result: Tensor = _Value.apply(known, unary, transitions)  # type: ignore[no-untyped-call]
     return result
 
@@ -52,11 +58,10 @@ def fused_value(
 class _Known:
     """What the kernel found, and how to find it again."""
 
-    value: Tensor
     slopes: Slopes | None
-    run: Run
-    again: Again
+    solver: Fused
     chain: LinearChain
+    tags: Tensor | None
 
 
 class _Value(torch.autograd.Function):
@@ -64,18 +69,20 @@ class _Value(torch.autograd.Function):
     def forward(ctx: Any, known: _Known, unary: Tensor, transitions: Tensor | None) -> Tensor:
         ctx.known = known
         ctx.save_for_backward(unary, transitions)
-        return known.value
+        assert known.slopes is not None
+        return known.slopes.value
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        known, needed, grad = ctx.known, ctx.needs_input_grad[1:], grads[0]
+        known, grad = ctx.known, grads[0]
         scores = ctx.saved_tensors  # an error if the graph is gone, or the scores have changed
+        needed = ctx.needs_input_grad[1:]
         if torch.is_grad_enabled():  # second derivatives are wanted
             return None, *_differentiable_slopes(known, scores, needed, grad)
         # Their memory becomes the gradient: a second call computes them again.
         slopes, known.slopes = known.slopes, None
         if slopes is None:
-            slopes = known.run(needed)
+            slopes = known.solver.run(known.chain, known.tags, needed, False)
             assert slopes is not None
         return None, *_scaled(slopes, grad, known.chain.shared)
 
@@ -83,13 +90,10 @@ class _Value(torch.autograd.Function):
 def _scaled(slopes: Slopes, grad: Tensor, shared: bool) -> tuple[Tensor | None, ...]:
     """The slopes, of B sentences, times grad [B]; in their own memory, if that is one number."""
     _, unary, pair, total = slopes
-    if not kernels.observed() and grad.numel() and grad.stride(0) == 0:
-        factor = float(grad[0])  # the gradient of a sum or a mean: one number
+    if not kernels.observed() and not torch._C._functorch.is_legacy_batchedtensor(grad):
         found = (unary, pair if total is None else total)
-        for slope in found:
-            if slope is not None and factor != 1:
-                slope.mul_(factor)
-        return found
+        if native.scale(grad, *found):  # the gradient of a sum or a mean: one number
+            return found
     return _times(unary, grad), _added_up(pair, grad) if shared else _times(pair, grad)
 
 
@@ -111,7 +115,8 @@ def _differentiable_slopes(
     # Fresh views: derivatives by them are derivatives by what was given.
     unary, transitions = (None if x is None else x.view_as(x) for x in scores)
     chain = known.chain
-    value = known.again(LinearChain._new(unary, transitions, chain.lengths, chain.dtype))
+    problem = LinearChain._new(unary, transitions, chain.lengths, chain.dtype)
+    value = known.solver.again(problem, known.tags)
     wanted: list[Any] = [x for x, n in zip((unary, transitions), needed, strict=True) if n]
     slopes = torch.autograd.grad(
         value, wanted, grad.to(value.dtype), create_graph=True, materialize_grads=True

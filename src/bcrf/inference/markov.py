@@ -10,6 +10,7 @@ from torch import Tensor
 from ..chain import LinearChain
 from ..checks import check_count, checks_enabled
 from ..logspace import clamp_rounding, softmax
+from ..room import without_room
 from .crf import CRFSolution, ForwardBackward
 
 __all__ = ["entropy", "kl", "sample"]
@@ -27,7 +28,7 @@ def sample(
     check_count("num_samples", num_samples)
     solution = ForwardBackward()(chain.detach())
     arcs, beta = solution.arcs, solution.beta
-    batch, n, num_tags = beta.shape
+    batch, n, num_tags = chain.unary.shape
     tags = torch.zeros(num_samples, batch, n, dtype=torch.int64, device=beta.device)
     pairs = arcs.pair.edge_scores(n - 1)
     for i in range(n if num_samples and batch else 0):
@@ -72,10 +73,10 @@ def kl(chain: LinearChain, other: LinearChain) -> Tensor:
     solution = ForwardBackward()(chain)
     p, q = solution.log_conditionals(), ForwardBackward()(other).log_conditionals()
     # By the arcs, not by their probabilities: those may be too small for a float.
-    arcs = solution.arcs
+    live, inside = without_room(solution.arcs.live), chain.mask
     first, following = (_lacking(*pair) for pair in zip(p, q, strict=True))
-    taken = arcs.live[:, :-1] & arcs.edge.unsqueeze(-1)
-    lacking = (following & taken).flatten(1).any(1) | (first & arcs.inside[:, :1]).any(1)
+    taken = live[:, :-1] & inside[:, 1:].unsqueeze(-1)
+    lacking = (following & taken).flatten(1).any(1) | (first & inside[:, :1]).any(1)
     divergence = _expectation(solution, _row_kl(p[0], q[0]), _row_kl(p[1], q[1]))
     return torch.where(lacking, math.inf, divergence)
 
@@ -99,6 +100,6 @@ def _row_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
 
 def _expectation(solution: CRFSolution, first: Tensor, following: Tensor) -> Tensor:
     """first [B, 1] + sum_e E_{s ~ p_e} following[e, s] (following [B, m, T]), within the length."""
-    p, arcs = solution.tag_probabilities(), solution.arcs
-    terms = torch.where(arcs.edge.unsqueeze(-1), p[:, :-1] * following, 0.0)
-    return torch.where(arcs.inside[:, :1], first, 0.0).sum(1) + terms.sum((1, 2))
+    p, inside = solution.tag_probabilities(), solution.chain.mask
+    terms = torch.where(inside[:, 1:].unsqueeze(-1), p[:, :-1] * following, 0.0)
+    return torch.where(inside[:, :1], first, 0.0).sum(1) + terms.sum((1, 2))

@@ -12,6 +12,7 @@ from ..chain import LinearChain
 from ..checks import check_count, check_number
 from ..lazy import cached_property
 from ..logspace import log_softmax, matmul
+from ..room import roomy, without_room
 from .factorized import FactorizedSolution, factor_scores
 
 __all__ = ["MeanField"]
@@ -44,13 +45,15 @@ class MeanField:
             raise ValueError(f"penalty must be finite and >= 0, got {self.penalty}")
 
     def __call__(self, chain: LinearChain) -> FactorizedSolution:
-        unary, pair = factor_scores(chain)
+        problem = roomy(chain)
+        unary, pair = factor_scores(problem)
         pair = torch.where(pair == -math.inf, -self.penalty, pair)
         log_r = log_softmax(unary)
         for _ in range(self.iterations):
-            logits = unary + _messages(torch.exp(log_r), pair, chain.mask)
+            logits = unary + _messages(torch.exp(log_r), pair, problem.mask)
             log_r = log_softmax(logits)
-        return _MeanFieldSolution(chain, log_r, unary, pair)
+        pair = pair if chain.shared else without_room(pair)
+        return _MeanFieldSolution(chain, without_room(log_r), without_room(unary), pair)
 
 
 def _messages(r: Tensor, pair: Tensor, mask: Tensor) -> Tensor:

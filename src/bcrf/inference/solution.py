@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,6 +26,7 @@ class Solution(ABC):
 
     def __init__(self, chain: LinearChain) -> None:
         self.chain = chain if torch.is_grad_enabled() else chain.detach()
+        self.kept: dict[str, Any] = {}  # by `cached_property`, in a graph
 
     @property
     def requires_grad(self) -> bool:

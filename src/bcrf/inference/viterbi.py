@@ -13,6 +13,7 @@ from ..chain import PAD, LinearChain
 from ..checks import check_count
 from ..kernels import native, ops
 from ..logspace import wide_dtype
+from ..room import roomy, without_room
 
 __all__ = ["best_score", "k_best", "viterbi"]
 
@@ -25,22 +26,25 @@ def viterbi(chain: LinearChain, backend: str = "auto") -> tuple[Tensor, Tensor]:
     """
     kernels.check(backend)
     how = kernels.route(backend, chain.unary)
-    if how is not None:
-        run = native.viterbi if how == "native" else ops.viterbi
+    found: tuple[Tensor, Tensor] | None = None
+    if how == "native":
+        found = native.viterbi(chain.unary, chain.pair_scores, chain.given_lengths, wide=False)
+    elif how == "op":
         with torch.no_grad():
-            found = run(chain.unary, chain.pair_scores, chain.lengths)
-        if found is not None:
-            return best_score(chain, *found), found[0]
+            found = ops.viterbi(chain.unary, chain.pair_scores, chain.lengths)
+    if found is not None:
+        return best_score(chain, *found), found[0]
+    problem = roomy(chain)
     with torch.no_grad():
-        tags = kernels.get(backend, chain.unary).best_paths(fold(chain.detach()))
-    return chain.score(tags), chain.pad(tags)
+        tags = kernels.get(backend, chain.unary).best_paths(fold(problem.detach()))
+    return problem.score(tags), chain.pad(without_room(tags))
 
 
 def best_score(chain: LinearChain, tags: Tensor, score: Tensor) -> Tensor:
     """`score` of `tags` [B], as a function of the scores of `chain` where that is wanted."""
     if torch.is_grad_enabled() and chain.requires_grad:
         return chain.score(tags)
-    return score.to(chain.unary.dtype)
+    return score if score.dtype is chain.unary.dtype else score.to(chain.unary.dtype)
 
 
 def k_best(chain: LinearChain, k: int) -> tuple[Tensor, Tensor]:

@@ -70,10 +70,8 @@ def route(backend: str, scores: Tensor) -> Literal["native", "op"] | None:
         if backend == "native":
             raise ValueError(f"backend 'native' is for the CPU, the scores are on {scores.device}")
         return None
-    if torch.compiler.is_exporting():
-        return None
     if torch.compiler.is_compiling():
-        return "op"
+        return None if torch.compiler.is_exporting() else "op"
     return "native" if values_visible(scores) and not observed() else None
 
 

@@ -35,6 +35,7 @@ __all__ = [
     "forward_messages",
     "most_probable",
     "project",
+    "scale",
     "viterbi",
 ]
 
@@ -46,6 +47,7 @@ def _load() -> tuple[Any, str | None]:
         if not path:
             from .. import _native
 
+            _native.use_torch(torch)
             return _native, None
         spec = importlib.util.spec_from_file_location("bcrf._native", path)
         if spec is None or spec.loader is None:
@@ -53,6 +55,7 @@ def _load() -> tuple[Any, str | None]:
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         sys.modules["bcrf._native"] = module
+        module.use_torch(torch)
         return module, None
     except ImportError as error:
         return None, f"the compiled extension cannot be loaded: {error}"
@@ -98,97 +101,97 @@ class Settings(NamedTuple):
 def crf(
     unary: Tensor,
     pair: Tensor,
-    lengths: Tensor,
+    lengths: Tensor | None,
     tags: Tensor | None = None,
     wanted: Sequence[bool] = (False, False),
     every_edge: bool = False,
+    wide: bool = True,
 ) -> Slopes | None:
     """A(w), or with tags [B, n] the negative log-likelihood, and its slopes.
 
     Args:
+        lengths: [B]; None: all n.
         wanted: derivatives by the unary scores (the tag marginals, less the gold tags) and by the
             pairs (the edge marginals, less the gold arcs).
         every_edge: shared pairs too get one matrix per edge.
+        wide: the value in float64; otherwise in the dtype of the scores.
     """
-    unary, pair, lengths = _packed(unary, 1), _packed(pair, 2), _packed(lengths, 1)
-    tags = None if tags is None else tags.contiguous()
-    slopes = _slopes(unary, pair, wanted, every_edge)
-    failed = _native.crf(
-        _problem(pair, lengths, unary=unary),
-        every_edge=every_edge,
-        **_addresses(tags=tags, **_destinations(slopes)),
+    found = _native.crf(
+        unary, pair, lengths, tags, *wanted, every_edge, wide, torch.get_num_threads()
     )
-    return None if failed else slopes
+    return None if found is None else Slopes(*found)
 
 
 def bregman(
     unary: Tensor,
     pair: Tensor,
-    lengths: Tensor,
+    lengths: Tensor | None,
     settings: Settings,
     tags: Tensor | None = None,
     wanted: Sequence[bool] = (False, False),
     every_edge: bool = False,
+    wide: bool = True,
 ) -> Slopes | None:
     """D(lam) after the projections, or with tags the Fenchel-Young loss; otherwise as `crf`."""
-    unary, pair, lengths = _packed(unary, 1), _packed(pair, 2), _packed(lengths, 1)
-    tags = None if tags is None else tags.contiguous()
-    slopes = _slopes(unary, pair, wanted, every_edge)
-    failed = _bregman(
-        _problem(pair, lengths, unary=unary),
-        settings,
-        every_edge=every_edge,
-        **_addresses(tags=tags, **_destinations(slopes)),
+    threads = torch.get_num_threads()
+    found = _native.bregman(
+        unary, pair, lengths, tags, *wanted, every_edge, wide, threads, *_steps(settings)[:4]
     )
-    return None if failed else slopes
+    return None if found is None else Slopes(*found)
 
 
-def flow(unary: Tensor, pair: Tensor, lengths: Tensor, settings: Settings) -> Flow | None:
+def flow(unary: Tensor, pair: Tensor, lengths: Tensor | None, settings: Settings) -> Flow | None:
     """The projections, and all that is said of them per sentence or position."""
-    unary, pair, lengths = _packed(unary, 1), _packed(pair, 2), _packed(lengths, 1)
-    value, residual = (torch.empty(len(unary), dtype=torch.float64, device="cpu") for _ in range(2))
-    lam, marginals = (torch.empty(unary.shape, dtype=unary.dtype, device="cpu") for _ in range(2))
-    failed = _bregman(
-        _problem(pair, lengths, unary=unary),
-        settings,
-        **_addresses(value=value, residual=residual, dual=lam, marginals=marginals),
-    )
-    return None if failed else Flow(value, residual, lam, marginals)
+    found = _native.flow(unary, pair, lengths, torch.get_num_threads(), *_steps(settings))
+    return None if found is None else Flow(*found)
 
 
 def most_probable(
-    unary: Tensor, pair: Tensor, lengths: Tensor, settings: Settings, temperature: float
+    unary: Tensor, pair: Tensor, lengths: Tensor | None, settings: Settings, temperature: float
 ) -> Tensor | None:
     """The most probable tag of each position, [B, n], -100 beyond the length."""
-    unary, pair, lengths = _packed(unary, 1), _packed(pair, 2), _packed(lengths, 1)
-    best = torch.empty(unary.shape[:2], dtype=torch.int64, device="cpu")
-    problem = _problem(pair, lengths, unary=unary, scale=1 / temperature)
-    failed = _bregman(problem, settings, best=best.data_ptr())
-    return None if failed else best
+    threads = torch.get_num_threads()
+    tags: Tensor | None = _native.most_probable(
+        unary, pair, lengths, threads, *_steps(settings), temperature
+    )
+    return tags
 
 
-def viterbi(unary: Tensor, pair: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Tags [B, n] of a best path, -100 beyond the length, and its score [B] (float64)."""
-    unary, pair, lengths = _packed(unary, 1), _packed(pair, 2), _packed(lengths, 1)
-    tags = torch.empty(unary.shape[:2], dtype=torch.int64, device="cpu")
-    score = torch.empty(len(unary), dtype=torch.float64, device="cpu")
-    problem = _problem(pair, lengths, unary=unary)
-    failed = _native.viterbi(problem, tags.data_ptr(), score.data_ptr())
-    return None if failed else (tags, score)
+def viterbi(
+    unary: Tensor, pair: Tensor, lengths: Tensor | None, wide: bool = True
+) -> tuple[Tensor, Tensor] | None:
+    """Tags [B, n] of a best path, -100 beyond the length, and its score [B]."""
+    found: tuple[Tensor, Tensor] | None = _native.viterbi(
+        unary, pair, lengths, wide, torch.get_num_threads()
+    )
+    return found
 
 
 def certified(
-    unary: Tensor, pair: Tensor, lengths: Tensor, omegas: Sequence[float], temperature: float
+    unary: Tensor,
+    pair: Tensor,
+    lengths: Tensor | None,
+    omegas: Sequence[float],
+    temperature: float,
+    wide: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor] | None:
     """As `viterbi`, by projections where these prove it: and where they did, bool [B]."""
-    unary, pair, lengths = _packed(unary, 1), _packed(pair, 2), _packed(lengths, 1)
-    tags = torch.empty(unary.shape[:2], dtype=torch.int64, device="cpu")
-    score = torch.empty(len(unary), dtype=torch.float64, device="cpu")
-    proved = torch.empty(len(unary), dtype=torch.bool, device="cpu")
-    problem = _problem(pair, lengths, unary=unary)
-    outputs = tags.data_ptr(), score.data_ptr(), proved.data_ptr()
-    failed = _native.certified(problem, omegas, temperature, *outputs)
-    return None if failed else (tags, score, proved)
+    found: tuple[Tensor, Tensor, Tensor] | None = _native.certified(
+        unary, pair, lengths, wide, torch.get_num_threads(), omegas, temperature
+    )
+    return found
+
+
+def scale(grad: Tensor, unary: Tensor | None, pair: Tensor | None) -> bool:
+    """Multiply both slopes in place by `grad` [B] if that is one number; False: it is not."""
+    done: bool = _native.scale(grad, unary, pair)
+    return done
+
+
+def _steps(settings: Settings) -> tuple[Any, ...]:
+    """`settings` as the extension takes them: a negative tolerance is none."""
+    omegas, first, tolerance, *rest = settings
+    return (omegas, first, -1.0 if tolerance is None else tolerance, *rest)
 
 
 # What every kernel has (see `naive`). Messages have to be differentiable to any order: torch's are.
@@ -197,110 +200,13 @@ def certified(
 def project(
     arcs: Arcs, lam: Tensor, omegas: Sequence[float], first: int, tolerance: float | None
 ) -> Tensor:
-    left, right, start = _packed(arcs.left, 3), _packed(arcs.right, 3), _packed(lam, 3)
-    pair, lengths = _packed(arcs.pair.scores, 2), _packed(arcs.lengths, 1)
-    out = torch.empty_like(start)
-    failed = _bregman(
-        _problem(pair, lengths, left=left, right=right, n=lam.shape[1]),
-        Settings(omegas, first, tolerance, False, False),
-        **_addresses(start=start, dual=out),
-    )
-    # Failed: a NaN that nobody looked for. Let it through.
-    return vectorized.project(arcs, lam, omegas, first, tolerance) if failed else out
+    tensors = (arcs.left, arcs.right, arcs.pair.scores, arcs.lengths, lam)
+    steps = (omegas, first, -1.0 if tolerance is None else tolerance)
+    found: Tensor | None = _native.project(*tensors, torch.get_num_threads(), *steps)
+    # None: a NaN that nobody looked for. Let it through.
+    return vectorized.project(arcs, lam, omegas, first, tolerance) if found is None else found
 
 
 def best_paths(arcs: Arcs) -> Tensor:
     found = viterbi(arcs.unary, arcs.pair.scores, arcs.lengths)
     return vectorized.best_paths(arcs) if found is None else found[0].clamp(min=0)
-
-
-# How tensors get there: as addresses of packed memory, which the caller keeps alive.
-
-
-def _problem(
-    pair: Tensor,
-    lengths: Tensor,
-    *,
-    unary: Tensor | None = None,
-    left: Tensor | None = None,
-    right: Tensor | None = None,
-    n: int | None = None,
-    scale: float = 1.0,
-) -> Any:
-    """Scores of positions are `unary`, or else the shares `left` and `right` of arcs."""
-    nodes = left if unary is None else unary
-    assert nodes is not None
-    batch, positions, tags = nodes.shape
-    by_sentence, by_position, _ = nodes.stride()
-    shared = pair.dim() == 2
-    by_pairs = (0, 0) if shared else pair.stride()[:2]
-    return _native.Problem(
-        nodes.dtype is torch.float64,
-        torch.get_num_threads(),
-        batch,
-        positions if n is None else n,
-        tags,
-        lengths.data_ptr(),
-        0 if unary is None else unary.data_ptr(),
-        0 if left is None else left.data_ptr(),
-        0 if right is None else right.data_ptr(),
-        by_sentence,
-        by_position,
-        pair.data_ptr(),
-        *by_pairs,
-        shared,
-        scale,
-    )
-
-
-def _bregman(problem: Any, settings: Settings, **rest: Any) -> int:
-    tolerance = -1.0 if settings.tolerance is None else settings.tolerance
-    failed: int = _native.bregman(
-        problem,
-        settings.omegas,
-        settings.first,
-        tolerance,
-        gauge_right=settings.gauge_right,
-        outgoing=settings.outgoing,
-        **rest,
-    )
-    return failed
-
-
-def _packed(x: Tensor, dims: int) -> Tensor:
-    """`x` with no gaps in its last `dims` dimensions; copied only if it has some."""
-    x = x.resolve_neg()  # of a view that is negated when it is read
-    if x.is_contiguous():
-        return x
-    size = 1
-    for dim in range(1, dims + 1):
-        if x.stride(-dim) != size:
-            return x.contiguous()
-        size *= x.shape[-dim]
-    return x
-
-
-def _slopes(unary: Tensor, pair: Tensor, wanted: Sequence[bool], every_edge: bool) -> Slopes:
-    """Memory for what is wanted."""
-    batch, n, tags = unary.shape
-    total = pair.dim() == 2 and not every_edge
-    shape = (batch, tags, tags) if total else (batch, max(n - 1, 0), tags, tags)
-    return Slopes(
-        torch.empty(batch, dtype=torch.float64, device="cpu"),
-        torch.empty(unary.shape, dtype=unary.dtype, device="cpu") if wanted[0] else None,
-        torch.empty(shape, dtype=unary.dtype, device="cpu") if wanted[1] else None,
-        torch.empty(pair.shape, dtype=unary.dtype, device="cpu") if wanted[1] and total else None,
-    )
-
-
-def _destinations(slopes: Slopes) -> dict[str, Tensor | None]:
-    return {
-        "value": slopes.value,
-        "unary_gradient": slopes.unary,
-        "pair_gradient": slopes.pair,
-        "pair_total": slopes.total,
-    }
-
-
-def _addresses(**tensors: Tensor | None) -> dict[str, int]:
-    return {name: x.data_ptr() for name, x in tensors.items() if x is not None}

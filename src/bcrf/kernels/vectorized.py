@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from ..arcs import Arcs, Pairs
 from ..checks import values_visible
 from ..flow import residual
 from ..logspace import log_matmul, wide_dtype
+from ..loops import Step, in_graph, knows, loop
 from ..scan import suffix_products
 
 __all__ = [
@@ -32,7 +35,17 @@ def project(
     arcs: Arcs, lam: Tensor, omegas: Sequence[float], first: int, tolerance: float | None
 ) -> Tensor:
     """See `naive.project`. All positions of one parity at once: block coordinate descent on D."""
-    lam = lam.clone()
+    if in_graph():
+        n = lam.shape[1]
+        longer = _longer(arcs), _padded(lam)
+        return _project(*longer, omegas, first, tolerance)[:, :n]
+    return _project(arcs, lam.clone(), omegas, first, tolerance)
+
+
+def _project(
+    arcs: Arcs, lam: Tensor, omegas: Sequence[float], first: int, tolerance: float | None
+) -> Tensor:
+    """`project`, of `lam` in place."""
     if tolerance is None:
         for k, omega in enumerate(omegas):
             _step(arcs, lam, first if k % 2 == 0 else 3 - first, omega)
@@ -48,6 +61,18 @@ def project(
         relax = torch.where(finish, one, planned)
         _step(arcs, lam, first if k % 2 == 0 else 3 - first, torch.where(running, relax, 0.0))
     return lam
+
+
+def _longer(arcs: Arcs) -> Arcs:
+    """`arcs` with more positions, so that there are two or more of each parity: a graph takes one
+    for a case of its own."""
+    pair = arcs.pair if arcs.pair.shared else Pairs(_padded(arcs.pair.scores))
+    left, right, alone, live = map(_padded, (arcs.left, arcs.right, arcs.alone, arcs.live))
+    return Arcs(left, right, pair, alone, live, arcs.lengths)
+
+
+def _padded(x: Tensor) -> Tensor:
+    return pad(x, (0, 0) * (x.dim() - 2) + (0, 4))
 
 
 def _step(arcs: Arcs, lam: Tensor, first: int, omega: float | Tensor) -> None:
@@ -74,36 +99,41 @@ def _step(arcs: Arcs, lam: Tensor, first: int, omega: float | Tensor) -> None:
 def backward_messages(arcs: Arcs) -> tuple[Tensor, Tensor]:
     """See `naive.backward_messages`. Each message is normalised; the scale adds up the maxima, in
     float64 where the device has it."""
-    n = arcs.live.shape[1]
-    if not n:
-        return arcs.alone, arcs.alone.sum((1, 2)).to(wide_dtype(arcs.alone.device))
-    *lasts, message = arcs.final_messages.unbind(1)
-    scale = message.new_zeros(len(message), dtype=wide_dtype(message.device))
-    messages = [message]
-    steps = zip(lasts, arcs.pair.steps(n - 1), *_by_edge(arcs), strict=True)
-    for last, pair, left, right, edge in reversed(list(steps)):
-        message = torch.where(edge, left + pair.backward(right + message), last)
+    last = arcs.final_messages
+    scale = last.new_zeros(last.shape[0], dtype=wide_dtype(last.device))
+    if last.shape[1] < 2:
+        return last, scale
+
+    def step(carry: tuple[Tensor, ...], here: tuple[Any, ...]) -> Any:
+        (message, scale), (pair, left, right, edge, final) = carry, here
+        message = torch.where(edge, left + pair.backward(right + message), final)
         peak = message.detach().amax(-1, keepdim=True)
         peak = torch.where(edge & (peak > -math.inf), peak, 0.0)
-        scale = scale + peak.squeeze(-1)
         message = message - peak
-        messages.append(message)
-    return torch.stack(messages[::-1], 1), scale
+        return (message, scale + peak.squeeze(-1)), message
+
+    start = (last[:, -1], scale)
+    (_, scale), messages = _over_edges(arcs, step, start, last[:, :-1], reverse=True)
+    return torch.cat([messages, last[:, -1:]], 1), scale
 
 
 def forward_messages(arcs: Arcs) -> Tensor:
     """See `naive.forward_messages`. Each message is normalised."""
     if not arcs.live.shape[1]:
         return arcs.alone
-    message = _first_message(arcs)
-    messages = [message]
-    pairs = arcs.pair.steps(arcs.left.shape[1])
-    for pair, left, right, edge in zip(pairs, *_by_edge(arcs), strict=True):
+    first = _first_message(arcs)
+    if arcs.live.shape[1] == 1:
+        return first.unsqueeze(1)
+
+    def step(carry: tuple[Tensor, ...], here: tuple[Any, ...]) -> Any:
+        (message,), (pair, left, right, edge) = carry, here
         message = torch.where(edge, right + pair.forward(left + message), 0.0)
         peak = message.detach().amax(-1, keepdim=True)
         message = message - torch.where(peak == -math.inf, 0.0, peak)
-        messages.append(message)
-    return torch.stack(messages, 1)
+        return (message,), message
+
+    _, messages = _over_edges(arcs, step, (first,))
+    return torch.cat([first.unsqueeze(1), messages], 1)
 
 
 def _first_message(arcs: Arcs) -> Tensor:
@@ -111,14 +141,37 @@ def _first_message(arcs: Arcs) -> Tensor:
     return torch.zeros_like(arcs.alone[:, 0]).masked_fill(~arcs.live[:, 0], -math.inf)
 
 
-def _by_edge(arcs: Arcs) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
-    """left [B, T], right [B, T] and edge [B, 1] of each edge."""
-    return arcs.left.unbind(1), arcs.right.unbind(1), arcs.edge.unsqueeze(-1).unbind(1)
+def _over_edges(
+    arcs: Arcs,
+    step: Step,
+    carry: tuple[Tensor, ...],
+    *columns: Tensor,
+    reverse: bool = False,
+    exponentials: bool = True,
+) -> tuple[tuple[Tensor, ...], Tensor]:
+    """`loop` over the edges; a step is given pair, left [B, T], right [B, T], edge [B, 1] and what
+    `columns` [B, m, ...] hold."""
+    pair = arcs.pair
+    columns = (arcs.left, arcs.right, arcs.edge.unsqueeze(-1), *columns)
+    if not in_graph():
+        pairs = pair.steps(arcs.left.shape[1], exponentials)
+        return loop(step, carry, (pairs, *columns), reverse)
+    if pair.shared:
+        return loop(lambda carry, here: step(carry, (pair, *here)), carry, columns, reverse)
+    columns = (pair.scores, *columns)
+    return loop(
+        lambda carry, here: step(carry, (Pairs(here[0]), *here[1:])), carry, columns, reverse
+    )
 
 
 def scan_backward_messages(arcs: Arcs) -> tuple[Tensor, Tensor]:
-    """`backward_messages` by an associative scan over T x T matrices: depth log n, work n T^3."""
+    """`backward_messages` by an associative scan over T x T matrices: depth log n, work n T^3.
+
+    In a graph for all lengths, whose depth cannot depend on them, it is `backward_messages`.
+    """
     last = arcs.final_messages
+    if not knows(last.shape[1]):
+        return backward_messages(arcs)
     if not last.shape[1]:
         return last, last.sum((1, 2)).to(wide_dtype(last.device))
     matrices, peak = _matrices(arcs)
@@ -130,6 +183,8 @@ def scan_backward_messages(arcs: Arcs) -> tuple[Tensor, Tensor]:
 
 def scan_forward_messages(arcs: Arcs) -> Tensor:
     """`forward_messages` by the same scan, over the transposed matrices in reverse."""
+    if not knows(arcs.live.shape[1]):
+        return forward_messages(arcs)
     if not arcs.live.shape[1]:
         return arcs.alone
     matrices, _ = _matrices(arcs)
@@ -154,22 +209,25 @@ def _messages(matrices: Tensor, end: Tensor) -> Tensor:
 def best_paths(arcs: Arcs) -> Tensor:
     """See `naive.best_paths`. Sums in float64 where the device has it: ties and rounding of long
     float32 sums decide nothing."""
-    if not arcs.live.shape[1]:
-        return torch.zeros_like(arcs.inside, dtype=torch.int64)
-    wide = wide_dtype(arcs.left.device)
-    *lasts, message = arcs.final_messages.to(wide).unbind(1)
-    choices = []
-    steps = zip(lasts, arcs.pair.edge_scores(len(lasts)), *_by_edge(arcs), strict=True)
-    for last, scores, left, right, edge in reversed(list(steps)):
-        ends = scores.to(wide) + (right.to(wide) + message).unsqueeze(1)
+    last = arcs.final_messages.to(wide_dtype(arcs.left.device))
+    if last.shape[1] < 2:
+        return last.argmax(-1)
+
+    def step(carry: tuple[Tensor, ...], here: tuple[Any, ...]) -> Any:
+        (message,), (pair, left, right, edge, final) = carry, here
+        ends = pair.scores.to(message.dtype) + (right + message).unsqueeze(1)
         # Not `max`, which opens a parallel region for every small tensor.
         choice = ends.argmax(-1, keepdim=True)
         best = ends.gather(-1, choice).squeeze(-1)
-        message = torch.where(edge, left.to(wide) + best, last)
-        choices.append(choice.squeeze(-1))
+        return (torch.where(edge, left + best, final),), choice.squeeze(-1)
+
+    def follow(carry: tuple[Tensor, ...], here: tuple[Any, ...]) -> Any:
+        tag = here[0].gather(1, carry[0])
+        return (tag,), tag.squeeze(1)
+
+    start = (last[:, -1],)
+    (message,), choices = _over_edges(
+        arcs, step, start, last[:, :-1], reverse=True, exponentials=False
+    )
     tag = message.argmax(-1, keepdim=True)
-    tags = [tag]
-    for choice in reversed(choices):
-        tag = choice.gather(1, tag)
-        tags.append(tag)
-    return torch.cat(tags, 1)
+    return torch.cat([tag, loop(follow, (tag,), (choices,))[1]], 1)

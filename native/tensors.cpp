@@ -1,0 +1,147 @@
+#include "tensors.h"
+
+#include <stdexcept>
+#include <string>
+
+namespace bcrf {
+namespace {
+
+// As dlpack.h of DLPack 1.3 lays them out.
+namespace dl {
+struct Tensor {
+    void* data;
+    struct {
+        int32_t type, index;
+    } device;
+    int32_t dims;
+    struct {
+        uint8_t code, bits;
+        uint16_t lanes;
+    } dtype;
+    int64_t* shape;
+    int64_t* strides;
+    uint64_t byte_offset;
+};
+struct Managed;
+struct Exchange {
+    uint32_t major, minor;
+    void* older;
+    int (*allocate)(
+        Tensor*, Managed**, void*, void (*)(void*, const char* kind, const char* message));
+    int (*from_python)(void*, Managed**);
+    int (*to_python)(Managed*, void**);
+    int (*view)(void*, Tensor*);
+    int (*stream)(int, int32_t, void**);
+};
+constexpr int32_t kCpu = 1;
+enum Code : uint8_t { kInt = 0, kFloat = 2, kBool = 6 };
+}  // namespace dl
+
+const dl::Exchange* exchange = nullptr;
+// Without it. They live as long as the process: when modules are cleared it is too late to let go.
+PyObject *torch_empty, *dtypes[4], *cpu;
+
+Number number_of(const dl::Tensor& x) {
+    if (x.dtype.lanes != 1) return Number::kOther;
+    if (x.dtype.code == dl::kFloat && x.dtype.bits == 32) return Number::kFloat;
+    if (x.dtype.code == dl::kFloat && x.dtype.bits == 64) return Number::kDouble;
+    if (x.dtype.code == dl::kInt && x.dtype.bits == 64) return Number::kInt;
+    if (x.dtype.code == dl::kBool && x.dtype.bits == 8) return Number::kBool;
+    return Number::kOther;
+}
+
+View view_of(nb::handle tensor) {
+    View view;
+    if (exchange) {
+        dl::Tensor x;
+        if (exchange->view(tensor.ptr(), &x)) throw nb::python_error();
+        if (x.dims > 4 || x.device.type != dl::kCpu)
+            throw std::invalid_argument("expected a tensor of at most 4 dimensions on the CPU");
+        view.data = static_cast<char*>(x.data) + x.byte_offset;
+        view.dims = x.dims;
+        for (int d = 0; d < x.dims; ++d) view.shape[d] = x.shape[d], view.strides[d] = x.strides[d];
+        view.number = number_of(x);
+    } else {
+        view.data = reinterpret_cast<void*>(nb::cast<uintptr_t>(tensor.attr("data_ptr")()));
+        view.dims = nb::cast<int>(tensor.attr("dim")());
+        if (view.dims > 4) throw std::invalid_argument("expected at most 4 dimensions");
+        const nb::object shape = tensor.attr("shape"), strides = tensor.attr("stride")();
+        for (int d = 0; d < view.dims; ++d) {
+            view.shape[d] = nb::cast<int64_t>(shape[d]);
+            view.strides[d] = nb::cast<int64_t>(strides[d]);
+        }
+        const nb::object dtype = tensor.attr("dtype");
+        for (int k = 0; k < 4; ++k)
+            if (dtype.is(dtypes[k])) view.number = Number(k);
+    }
+    if (!view.data && view.size() > 0) throw std::invalid_argument("a tensor has no memory");
+    return view;
+}
+
+void raise(void*, const char*, const char* message) { PyErr_SetString(PyExc_RuntimeError, message); }
+
+}  // namespace
+
+void use_torch(nb::object torch) {
+    const nb::object type = torch.attr("Tensor");
+    exchange = nullptr;
+    if (nb::hasattr(type, "__dlpack_c_exchange_api__")) {
+        const nb::object capsule = type.attr("__dlpack_c_exchange_api__");
+        const auto* table = static_cast<const dl::Exchange*>(
+            PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
+        if (!table) PyErr_Clear();  // another layout, of another version
+        if (table && table->major == 1 && table->view && table->allocate && table->to_python)
+            exchange = table;
+    }
+    torch_empty = nb::object(torch.attr("empty")).release().ptr();
+    const char* names[] = {"float32", "float64", "int64", "bool"};
+    for (int k = 0; k < 4; ++k) dtypes[k] = nb::object(torch.attr(names[k])).release().ptr();
+    cpu = nb::object(torch.attr("device")("cpu")).release().ptr();
+}
+
+nb::object packed(nb::handle tensor, int count, View& view) {
+    nb::object x = nb::borrow(tensor);
+    view = view_of(x);
+    if (nb::cast<bool>(x.attr("is_neg")())) {
+        x = x.attr("detach")().attr("resolve_neg")();
+        view = view_of(x);
+    }
+    if (!view.packed(count)) {
+        x = x.attr("detach")().attr("contiguous")();
+        view = view_of(x);
+    }
+    return x;
+}
+
+nb::object make_tensor(Number number, std::initializer_list<int64_t> shape, View& view) {
+    nb::object tensor;
+    if (exchange) {
+        int64_t sizes[4];
+        dl::Tensor prototype = {};
+        prototype.device.type = dl::kCpu;
+        for (const int64_t size : shape) sizes[prototype.dims++] = size;
+        prototype.shape = sizes;
+        switch (number) {
+            case Number::kFloat: prototype.dtype = {dl::kFloat, 32, 1}; break;
+            case Number::kDouble: prototype.dtype = {dl::kFloat, 64, 1}; break;
+            case Number::kInt: prototype.dtype = {dl::kInt, 64, 1}; break;
+            default: prototype.dtype = {dl::kBool, 8, 1};
+        }
+        dl::Managed* managed = nullptr;
+        void* object = nullptr;
+        if (exchange->allocate(&prototype, &managed, nullptr, raise) ||
+            exchange->to_python(managed, &object))
+            throw nb::python_error();
+        tensor = nb::steal(static_cast<PyObject*>(object));
+    } else {
+        nb::list sizes;
+        for (const int64_t size : shape) sizes.append(size);
+        tensor = nb::borrow(torch_empty)(
+            sizes, nb::arg("dtype") = nb::borrow(dtypes[int(number)]),
+            nb::arg("device") = nb::borrow(cpu));
+    }
+    view = view_of(tensor);
+    return tensor;
+}
+
+}  // namespace bcrf

@@ -1,0 +1,86 @@
+"""`bcrf check`: what is in data files, and what is wrong with them."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from .arguments import INPUT_FORMATS, command_parser
+from .tables import percent
+
+if TYPE_CHECKING:
+    from ..tasks.checking import FileReport, Report
+
+__all__ = ["run"]
+
+_EPILOG = """\
+Prints what each file holds (sentences, words, tags), which sentences the files have in common, and
+every malformed line and illegal tag as FILE:LINE: MESSAGE. The exit code is 1 if there is any.
+
+  bcrf check train.conllu dev.conllu test.conllu
+  bcrf check --task ner train.conll
+"""
+
+
+def run(arguments: list[str]) -> int:
+    parser = command_parser("check", "Look for mistakes in data files.", _EPILOG)
+    parser.add_argument("files", nargs="+", metavar="FILE")
+    parser.add_argument(
+        "--task",
+        choices=("pos", "segmentation", "ner"),
+        default="pos",
+        help="read them as this task would (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--column",
+        choices=("upos", "xpos"),
+        default="upos",
+        help="of pos and segmentation (default: %(default)s)",
+    )
+    parser.add_argument("--format", choices=INPUT_FORMATS, default="auto", help="of all files")
+    parser.add_argument(
+        "--limit",
+        type=int,
+        default=50,
+        metavar="N",
+        help="print at most so many mistakes of a file; 0: all (default: %(default)s)",
+    )
+    options = parser.parse_args(arguments)
+
+    from ..tasks import check
+
+    report = check(options.files, options.task, options.column, options.format)
+    _print(report, options.limit)
+    return 0 if report.ok else 1
+
+
+def _print(report: Report, limit: int) -> None:
+    for file in report.files:
+        print(_summary(file))
+        if file.tags:
+            print(f"  tags: {', '.join(f'{tag} {count}' for tag, count in file.tags.items())}")
+    for overlap in report.overlaps:
+        if overlap.sentences:
+            share = f"{percent(overlap.share)} of the sentences ({overlap.sentences})"
+            print(f"{overlap.second}: {share} are also in {overlap.first}")
+    for file in report.files:
+        shown = file.problems[:limit] if limit > 0 else file.problems
+        for problem in shown:
+            print(problem)
+        if len(shown) < len(file.problems):
+            print(f"{file.path}: {len(file.problems) - len(shown)} more mistakes (--limit 0)")
+    count = sum(len(file.problems) for file in report.files)
+    files = f"{len(report.files)} file" + ("s" if len(report.files) > 1 else "")
+    sys.stdout.flush()
+    print(f"{files}, {count or 'no'} mistake{'' if count == 1 else 's'}", file=sys.stderr)
+
+
+def _summary(file: FileReport) -> str:
+    if file.format is None:
+        return f"{file.path}: no sentences"
+    scheme = f", {file.scheme}" if file.scheme else ""
+    return (
+        f"{file.path}: {file.format}{scheme}; sentences: {file.sentences} (repeated: "
+        f"{file.repeated}, empty: {file.empty}), words: {file.words} (distinct: "
+        f"{file.distinct_words}, in the longest sentence: {file.longest})"
+    )

@@ -1,0 +1,175 @@
+"""One word per line and its tag in a column: two-column files, CoNLL-2003, UNER.
+
+Columns are separated by tabs if the first word's line has one, else by spaces. A line of spaces and
+tabs alone counts as empty (WNUT-17 separates sentences by such lines). There are no comments,
+because `#` is a word: except in UNER files, where a word's line starts with its number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from .errors import DataError
+from .ids import WordIds
+from .lines import Block, content, ending, split_blocks
+from .sentence import Format, Sentence, Word, check_fields
+
+__all__ = ["ColumnsFormat", "is_blank"]
+
+DOCUMENT_START = "-DOCSTART-"
+
+# Separators are tabs and spaces only: other white space, such as U+00A0, occurs in words.
+_FIELD = re.compile(r"[^ \t]+")
+
+_COUNT = {"conll2003": 4, "uner": 5}
+_TAG_INDEX = {"conll2003": {"xpos": 1, "ner": 3}, "uner": {"ner": 2}}
+
+
+def is_blank(line: str) -> bool:
+    return not content(line).strip(" \t")
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnsFormat(Format):
+    """A column format; what is None is learned from the first line that holds a word.
+
+    Args:
+        name: "columns" (the word first, its tag last), "conll2003" (word, part of speech, chunk,
+            entity) or "uner" (number, word, entity and two more; comments).
+        tabs: whether columns are separated by tabs, else by spaces.
+        count: how many columns there are.
+    """
+
+    name: str = "columns"
+    tabs: bool | None = None
+    count: int | None = None
+
+    @property
+    def composes(self) -> bool:
+        return self.name == "columns"  # the others have columns that only their author can fill
+
+    @property
+    def numbered(self) -> bool:
+        """Whether lines start with the word's number, which also makes room for comments."""
+        return self.name == "uner"
+
+    def sentences(self, lines: Iterable[str], path: str) -> Iterator[Sentence | DataError]:
+        seen: list[str] = []
+        lines = iter(lines)
+        layout = self
+        for line in lines:
+            seen.append(line)
+            if self._holds_word(content(line)):
+                layout = self._learned(content(line))
+                break
+        for block in split_blocks(chain(seen, lines), path, is_blank):
+            try:
+                yield layout._parse(block)
+            except DataError as error:
+                yield error
+
+    def tags(self, sentence: Sentence, column: str) -> list[str]:
+        index = self._tag_index(column)
+        if index is None:
+            raise DataError(sentence.path, None, f"has no column with {column} tags")
+        lines = sentence.block.lines
+        tags = [self._split(content(lines[row]))[index] for row in sentence.rows]
+        if not all(tags):
+            raise sentence.error(tags.index(""), "the tag is empty")
+        return tags
+
+    def fill(
+        self,
+        sentence: Sentence,
+        tags: Sequence[str],
+        column: str,
+        probabilities: Sequence[float] | None = None,
+    ) -> str:
+        lines = list(sentence.block.lines)
+        index = self._tag_index(column)
+        for position, (row, tag) in enumerate(zip(sentence.rows, tags, strict=True)):
+            end = ending(lines[row])
+            line = lines[row].removesuffix(end)
+            line = self._append(line, tag) if index is None else self._replace(line, index, tag)
+            if probabilities is not None:
+                line = self._append(line, f"{probabilities[position]:.4f}")
+            lines[row] = line + end
+        return "".join(lines)
+
+    def compose(self, words: Sequence[Word], column: str, text: str | None = None) -> str:
+        if not self.composes:
+            raise ValueError(f"new sentences are not written as {self.name}; write columns instead")
+        check_fields(words, "\t\r\n", "columns")
+        lines = []
+        for word in words:
+            fields = [word.form, word.tag]
+            if word.probability is not None:
+                fields.append(f"{word.probability:.4f}")
+            lines.append("\t".join(fields) + "\n")
+        return "".join([*lines, "\n"])
+
+    # Reading
+
+    def _holds_word(self, line: str) -> bool:
+        if not line.strip(" \t") or line.startswith(DOCUMENT_START):
+            return False
+        return not (self.numbered and line.startswith("#"))
+
+    def _learned(self, line: str) -> ColumnsFormat:
+        """The layout that a word's line has."""
+        tabs = "\t" in line
+        count = len(line.split("\t") if tabs else _FIELD.findall(line))
+        return ColumnsFormat(self.name, tabs, _COUNT.get(self.name, count))
+
+    def _split(self, line: str) -> list[str]:
+        return line.split("\t") if self.tabs else _FIELD.findall(line)
+
+    def _parse(self, block: Block) -> Sentence:
+        words: list[str] = []
+        rows: list[int] = []
+        text = None
+        ids = WordIds()
+        for row, raw in enumerate(block.lines):
+            line = content(raw)
+            if not self._holds_word(line):
+                if self.numbered and line.startswith("# text ="):
+                    text = line.partition("=")[2].removeprefix(" ")
+                continue
+            fields = self._split(line)
+            if len(fields) != self.count:
+                kind = "tab" if self.tabs else "space"
+                found = f"found {len(fields)} {kind}-separated columns"
+                raise block.error(row, f"{found}; expected {self.count}: {line!r}")
+            if self.numbered:
+                ids.take(fields[0], block, row)
+                if not ids.at_word:
+                    continue
+            word = fields[1 if self.numbered else 0]
+            if not word:
+                raise block.error(row, f"the word is empty: {line!r}")
+            words.append(word)
+            rows.append(row)
+        return Sentence(tuple(words), tuple(rows), block, self, text)
+
+    def _tag_index(self, column: str) -> int | None:
+        """The column with these tags; None in a file of words alone."""
+        if self.name in _TAG_INDEX:
+            return _TAG_INDEX[self.name].get(column)
+        return None if self.count == 1 else -1
+
+    # Writing
+
+    def _append(self, line: str, field: str) -> str:
+        return f"{line}\t{field}" if self.tabs else f"{line} {field}"
+
+    def _replace(self, line: str, index: int, field: str) -> str:
+        """`line` with one field replaced and its separators kept."""
+        if self.tabs:
+            fields = line.split("\t")
+            fields[index] = field
+            return "\t".join(fields)
+        place = list(_FIELD.finditer(line))[index]
+        return line[: place.start()] + field + line[place.end() :]

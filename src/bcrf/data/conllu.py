@@ -1,0 +1,145 @@
+"""CoNLL-U: ten columns, comments, multiword tokens, empty nodes.
+
+Lines are kept as they were read and only a field is replaced, because a parser that rebuilds the
+line loses bytes (the order of features, white space at the ends of forms, line ends).
+See https://universaldependencies.org/format.html.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from .errors import DataError
+from .ids import WordIds
+from .lines import Block, content, ending, split_blocks
+from .misc import get_misc, get_space, set_misc, set_space
+from .sentence import Format, Sentence, Word, check_fields
+
+__all__ = ["ConlluFormat"]
+
+COLUMNS = 10
+ID, FORM, UPOS, XPOS, MISC = 0, 1, 3, 4, 9
+
+_TEXT = "# text ="
+
+
+class ConlluFormat(Format):
+    """Reads and writes CoNLL-U. The tags of `ner` are in MISC, as `NER=B-PER`; none means O."""
+
+    name = "conllu"
+
+    def sentences(self, lines: Iterable[str], path: str) -> Iterator[Sentence | DataError]:
+        for block in split_blocks(lines, path, lambda line: not content(line)):
+            try:
+                yield self._parse(block)
+            except DataError as error:
+                yield error
+
+    def tags(self, sentence: Sentence, column: str) -> list[str]:
+        if column == "ner":
+            return [get_misc(misc, "NER") or "O" for misc in _fields(sentence, MISC)]
+        return _fields(sentence, UPOS if column == "upos" else XPOS)
+
+    def spaces(self, sentence: Sentence) -> list[str] | None:
+        miscs = _fields(sentence, MISC)
+        # Without a text line, a sentence that never says SpaceAfter=No does not tell the spaces:
+        # converted corpora lack both, also in languages that write none.
+        if sentence.text is None and not any("Space" in misc for misc in miscs):
+            return None
+        return [get_space(misc) for misc in miscs]
+
+    def fill(
+        self,
+        sentence: Sentence,
+        tags: Sequence[str],
+        column: str,
+        probabilities: Sequence[float] | None = None,
+    ) -> str:
+        lines = list(sentence.block.lines)
+        for position, (row, tag) in enumerate(zip(sentence.rows, tags, strict=True)):
+            end = ending(lines[row])
+            fields = lines[row].removesuffix(end).split("\t")
+            _set_tag(fields, column, tag, probabilities[position] if probabilities else None)
+            lines[row] = "\t".join(fields) + end
+        return "".join(lines)
+
+    def compose(self, words: Sequence[Word], column: str, text: str | None = None) -> str:
+        # An empty sentence has at least a text, or nothing would be left of it.
+        comment = f"{_TEXT} {(text or '').strip()}".rstrip() + "\n"
+        return (comment if text is not None or not words else "") + _rows(words, column)
+
+    def rewrite(
+        self, sentence: Sentence, words: Sequence[Word], column: str, text: str | None = None
+    ) -> str:
+        lines = map(content, sentence.block.lines)
+        comments = "".join(line + "\n" for line in lines if line.startswith("#"))
+        if sentence.text is None:
+            return comments + self.compose(words, column, text)
+        return comments + _rows(words, column)
+
+    def _parse(self, block: Block) -> Sentence:
+        words: list[str] = []
+        rows: list[int] = []
+        text = None
+        ids = WordIds()
+        started = False
+        for row, raw in enumerate(block.lines):
+            line = content(raw)
+            if not line:
+                continue
+            if line[0] == "#":
+                if started:
+                    raise block.error(row, "a comment inside a sentence; expected an empty line")
+                if text is None and line.startswith(_TEXT):
+                    text = line[len(_TEXT) :].removeprefix(" ")
+                continue
+            started = True
+            fields = line.split("\t")
+            if len(fields) != COLUMNS:
+                raise block.error(row, _wrong_count(line, len(fields)))
+            ids.take(fields[ID], block, row)
+            if not fields[FORM]:
+                raise block.error(row, "the form (column 2) is empty; expected a word")
+            if ids.at_word:
+                words.append(fields[FORM])
+                rows.append(row)
+        ids.finish(block)
+        return Sentence(tuple(words), tuple(rows), block, self, text)
+
+
+def _fields(sentence: Sentence, column: int) -> list[str]:
+    """One column of the words."""
+    lines = sentence.block.lines
+    return [content(lines[row]).split("\t")[column] for row in sentence.rows]
+
+
+def _rows(words: Sequence[Word], column: str) -> str:
+    """The lines of new words, and the empty line after them."""
+    check_fields(words, "\t\r\n", "CoNLL-U")
+    lines = []
+    for number, word in enumerate(words, start=1):
+        fields = [str(number), word.form, *["_"] * (COLUMNS - 2)]
+        # What follows the last word belongs to no sentence.
+        if word.space is not None and number < len(words):
+            fields[MISC] = set_space(fields[MISC], word.space)
+        _set_tag(fields, column, word.tag, word.probability)
+        lines.append("\t".join(fields) + "\n")
+    return "".join([*lines, "\n"])
+
+
+def _set_tag(fields: list[str], column: str, tag: str, probability: float | None) -> None:
+    if column != "ner":
+        fields[UPOS if column == "upos" else XPOS] = tag
+    elif tag != "O" or get_misc(fields[MISC], "NER") is not None:
+        fields[MISC] = set_misc(fields[MISC], "NER", tag)
+    if probability is not None:
+        fields[MISC] = set_misc(fields[MISC], "Prob", f"{probability:.4f}")
+
+
+def _wrong_count(line: str, found: int) -> str:
+    hint = ""
+    if not line.strip():
+        hint = "; an empty line must be really empty"
+    elif found == 1:
+        hint = "; is this CoNLL-U? Give the format if it is another"
+    return f"found {found} tab-separated columns; expected {COLUMNS}{hint}"

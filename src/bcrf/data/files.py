@@ -1,0 +1,75 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, TextIO
+
+__all__ = ["atomic_write", "atomic_write_bytes"]
+
+
+@contextmanager
+def atomic_write_bytes(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open `path` for writing; what was there stays until the block has ended without an error.
+
+    The bytes go to a temporary file in the same folder, reach the disk, and take the place of
+    `path` in one step. If the block raises, or the machine stops, `path` is as it was before. A
+    symbolic link is followed; what is no regular file (a terminal, a pipe) is written directly.
+    """
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(f"{os.fspath(path)} is a folder; expected the path of a file")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"{os.fspath(path)}: there is no folder {target.parent}")
+    if target.exists() and not target.is_file():
+        with target.open("wb") as stream:
+            yield stream
+        return
+    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, _mode(target))
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    _sync_folder(target.parent)
+
+
+@contextmanager
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[TextIO]:
+    """`atomic_write_bytes` for text, in UTF-8, with line ends as they are given."""
+    with atomic_write_bytes(path) as raw:
+        text = io.TextIOWrapper(raw, encoding="utf-8", newline="")
+        try:
+            yield text
+        finally:
+            text.detach()  # flushes; the bytes below are closed by their own block
+
+
+def _mode(target: Path) -> int:
+    """The permissions of the file to be replaced, or those of any new file."""
+    if target.exists():
+        return target.stat().st_mode & 0o777
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the renaming itself survive a power cut, where folders can be opened (not Windows)."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,94 @@
+"""Files as lines of text, byte for byte, and lines as blocks between empty lines."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from .errors import DataError
+
+__all__ = ["BOM", "Block", "Source", "content", "ending", "read_lines", "split_blocks"]
+
+BOM = "\ufeff"
+
+Source = str | os.PathLike[str] | BinaryIO
+"""A path, or a binary stream such as `sys.stdin.buffer`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Consecutive raw lines of a file that hold one sentence: all blocks together are the file."""
+
+    path: str
+    first_line: int
+    lines: tuple[str, ...]
+
+    def error(self, row: int, message: str) -> DataError:
+        """The error at `lines[row]`."""
+        return DataError(self.path, self.first_line + row, message)
+
+
+def content(line: str) -> str:
+    """A raw line without its end (`\\n` or `\\r\\n`) and without a byte order mark."""
+    if line.endswith("\n"):
+        line = line[:-2] if line.endswith("\r\n") else line[:-1]
+    return line.removeprefix(BOM)
+
+
+def ending(line: str) -> str:
+    """How a raw line ends: `\\n`, `\\r\\n`, or nothing at the end of some files."""
+    return "\r\n" if line.endswith("\r\n") else "\n" if line.endswith("\n") else ""
+
+
+def read_lines(source: Source, name: str) -> Iterator[str]:
+    """The lines of a UTF-8 file, with their ends and a byte order mark as they are.
+
+    Only `\\n` ends a line: the other characters that `str.splitlines` splits at (form feeds,
+    U+2028, ...) occur inside words of real corpora.
+    """
+    if isinstance(source, str | os.PathLike):
+        try:
+            with Path(source).open("rb") as stream:
+                yield from _decode(stream, name)
+        except OSError as error:
+            raise DataError(name, None, f"cannot be read: {error.strerror or error}") from error
+    else:
+        yield from _decode(source, name)
+
+
+def _decode(stream: Iterable[bytes], name: str) -> Iterator[str]:
+    offset = 0
+    for number, raw in enumerate(stream, start=1):
+        try:
+            yield raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            found = f"byte 0x{raw[error.start]:02X} at offset {offset + error.start}"
+            raise DataError(
+                name, number, f"expected UTF-8, found {found} of the file; convert it to UTF-8"
+            ) from error
+        offset += len(raw)
+
+
+def split_blocks(
+    lines: Iterable[str], path: str, is_blank: Callable[[str], bool]
+) -> Iterator[Block]:
+    """Cut a file after each run of blank lines; blank lines at its start join the first block.
+
+    A file of blank lines alone is one block; an empty file is none.
+    """
+    pending: list[str] = []
+    first, filled, closed = 1, False, False
+    for number, line in enumerate(lines, start=1):
+        if is_blank(line):
+            closed = filled
+        else:
+            if closed:
+                yield Block(path, first, tuple(pending))
+                pending, first, closed = [], number, False
+            filled = True
+        pending.append(line)
+    if pending:
+        yield Block(path, first, tuple(pending))

@@ -1,0 +1,56 @@
+"""The running text of a sentence, and where its words stand in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from .sentence import Sentence
+
+__all__ = ["Surface", "gaps_after", "surface"]
+
+
+class Surface(NamedTuple):
+    """A text, and for each word of the sentence its (start, end) in it, in code points."""
+
+    text: str
+    spans: list[tuple[int, int]]
+
+
+def gaps_after(text: str, spans: Sequence[tuple[int, int]]) -> list[str]:
+    """What stands between each word and the next, or the end of the text."""
+    starts = [start for start, _ in spans[1:]] + [len(text)]
+    return [text[end:start] for (_, end), start in zip(spans, starts, strict=False)]
+
+
+def surface(sentence: Sentence) -> Surface:
+    """The text of a sentence: as the file has it (`# text`, raw text, JSON), else as the format
+    tells the spaces (SpaceAfter), else its words without anything between them.
+
+    An error if the words are not what the text consists of, as for the parts of a contraction that
+    is written otherwise (French `du` = `de le`).
+    """
+    text = sentence.text
+    if text is None:
+        spaces = sentence.format.spaces(sentence) or [""] * len(sentence)
+        if spaces:
+            spaces[-1] = ""
+        text = "".join(word + space for word, space in zip(sentence.words, spaces, strict=True))
+    spans = []
+    end = 0
+    for position, word in enumerate(sentence.words):
+        start = end
+        while not text.startswith(word, start) and text[start : start + 1].isspace():
+            start += 1
+        if not text.startswith(word, start):
+            found = text[start : start + len(word)]
+            raise sentence.error(
+                position, f"the text goes on with {found!r}; expected the word {word!r}"
+            )
+        end = start + len(word)
+        spans.append((start, end))
+    if text[end:].strip():
+        raise sentence.error(
+            len(sentence) - 1, f"the text goes on after the last word: {text[end:].strip()[:40]!r}"
+        )
+    return Surface(text, spans)

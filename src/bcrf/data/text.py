@@ -1,0 +1,48 @@
+"""Raw text: one sentence, or document, per line; words are what stands between white space."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from .errors import DataError
+from .lines import Block, content
+from .sentence import Format, Sentence, Word
+
+__all__ = ["TextFormat"]
+
+
+class TextFormat(Format):
+    """Reads raw text. It holds no tags, so it is for input only."""
+
+    name = "text"
+
+    @property
+    def fills(self) -> bool:
+        return False
+
+    @property
+    def composes(self) -> bool:
+        return False
+
+    def sentences(self, lines: Iterable[str], path: str) -> Iterator[Sentence | DataError]:
+        for number, line in enumerate(lines, start=1):
+            text = content(line)
+            words = text.split()
+            yield Sentence(
+                tuple(words), (0,) * len(words), Block(path, number, (line,)), self, text
+            )
+
+    def tags(self, sentence: Sentence, column: str) -> list[str]:
+        raise DataError(sentence.path, None, f"is raw text and has no {column} tags")
+
+    def fill(
+        self,
+        sentence: Sentence,
+        tags: Sequence[str],
+        column: str,
+        probabilities: Sequence[float] | None = None,
+    ) -> str:
+        raise ValueError("raw text has no place for tags; write conllu, columns or jsonl")
+
+    def compose(self, words: Sequence[Word], column: str, text: str | None = None) -> str:
+        raise ValueError("raw text has no place for tags; write conllu, columns or jsonl")

@@ -1,0 +1,39 @@
+"""Networks that tag: encoders, the scorer, the model made of them, and its optimiser."""
+
+from .attention import SelfAttentiveEncoder
+from .batch import PADDING, UNKNOWN, Batch, Spellings, collate
+from .characters import CharacterCNN
+from .clipping import clip_gradients
+from .config import ModelConfig, Sizes
+from .embeddings import WordEmbeddings
+from .lazy_adam import LazyAdam
+from .methods import decoder, default_decoder, probability_solver, training_solver
+from .network import TaggerModel
+from .pieces import Frame, Pieces, Windows
+from .pretrained import PretrainedEncoder
+from .scorer import Scorer
+
+__all__ = [
+    "PADDING",
+    "UNKNOWN",
+    "Batch",
+    "CharacterCNN",
+    "Frame",
+    "LazyAdam",
+    "ModelConfig",
+    "Pieces",
+    "PretrainedEncoder",
+    "Scorer",
+    "SelfAttentiveEncoder",
+    "Sizes",
+    "Spellings",
+    "TaggerModel",
+    "Windows",
+    "WordEmbeddings",
+    "clip_gradients",
+    "collate",
+    "decoder",
+    "default_decoder",
+    "probability_solver",
+    "training_solver",
+]

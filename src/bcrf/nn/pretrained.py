@@ -1,0 +1,180 @@
+"""A pretrained Hugging Face encoder: the state of each word's first piece."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .batch import Batch
+from .dropout import Dropout
+from .pieces import Frame, Pieces, Windows
+
+__all__ = ["PretrainedEncoder"]
+
+# Window size of encoders that state no limit of their own.
+_DEFAULT_WINDOW = 512
+
+# Pieces that are encoded at a time: a long document is many windows.
+_PIECES = 1 << 14
+
+
+class PretrainedEncoder(nn.Module):
+    """A transformer with its tokenizer; long sentences go through it in overlapping windows.
+
+    Args:
+        module: from `transformers`, with `last_hidden_state` in its output.
+        tokenizer: its fast tokenizer.
+        dropout: of the states.
+        window: most pieces of a window; None: what the module can take.
+    """
+
+    def __init__(
+        self, module: Any, tokenizer: Any, dropout: float = 0.0, window: int | None = None
+    ) -> None:
+        super().__init__()
+        if getattr(module.config, "is_encoder_decoder", False):
+            raise ValueError(
+                f"pretrained: expected an encoder, got a {module.config.model_type} model, which "
+                "also decodes"
+            )
+        if not tokenizer.is_fast:
+            raise ValueError(
+                "pretrained: expected an encoder with a fast tokenizer (tokenizer.json), which "
+                f"knows where words begin; {type(tokenizer).__name__} does not"
+            )
+        if getattr(module, "pooler", None) is not None:
+            module.pooler = None  # summarises sentences: not used here, so it would not be trained
+        table = module.get_input_embeddings()
+        if isinstance(table, nn.Embedding):
+            table.sparse = True  # for `LazyAdam`: most of a multilingual encoder is this table
+        self.module, self.tokenizer = module, tokenizer
+        self.width: int = module.config.hidden_size
+        self.dropout = Dropout(dropout)
+        self.frame = _frame(module, tokenizer, window)
+
+    @classmethod
+    def load(cls, name: str, dropout: float = 0.0, window: int | None = None) -> PretrainedEncoder:
+        """With its weights, from a folder or, by name, from the hub."""
+        transformers = _transformers()
+        try:
+            module = transformers.AutoModel.from_pretrained(name, dtype=torch.float32)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(name)
+        except (OSError, ValueError) as error:
+            raise _unavailable(name, error) from error
+        return cls(module, tokenizer, dropout, window)
+
+    @classmethod
+    def rebuild(
+        cls, folder: str | Path, dropout: float = 0.0, window: int | None = None
+    ) -> PretrainedEncoder:
+        """What `save` has written; its weights are still to be loaded."""
+        transformers = _transformers()
+        try:
+            config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        except (OSError, ValueError) as error:
+            raise _unavailable(folder, error) from error
+        return cls(transformers.AutoModel.from_config(config), tokenizer, dropout, window)
+
+    def save(self, folder: str | Path) -> None:
+        """Write all but the weights: the module's config and the tokenizer."""
+        self.module.config.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+
+    def pieces(self, words: Sequence[str]) -> Pieces:
+        """One sentence in pieces. A word of which the tokenizer leaves nothing is unknown."""
+        encoded = _encode(self.tokenizer, words)
+        parts: list[list[int]] = [[] for _ in words]
+        for piece, word in zip(encoded["input_ids"], encoded.word_ids(), strict=True):
+            parts[word].append(piece)
+        ids: list[int] = []
+        first = []
+        for part in parts:
+            first.append(len(ids))
+            ids += part or [self.tokenizer.unk_token_id]
+        return Pieces(tuple(ids), tuple(first))
+
+    def windows(self, sentences: Sequence[Pieces]) -> Windows:
+        """What a batch of these sentences holds."""
+        return self.frame.windows(sentences)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """[B, n, width]."""
+        if batch.windows is None:
+            raise ValueError("this network reads pieces, and the batch has none")
+        pieces, mask, index = batch.windows.pieces, batch.windows.mask, batch.windows.index
+        if not pieces.numel():
+            return torch.zeros(*index.shape, self.width, device=index.device)
+        rows = max(1, _PIECES // pieces.shape[1])
+        states = [
+            self.module(input_ids=some, attention_mask=real.long()).last_hidden_state
+            for some, real in zip(torch.split(pieces, rows), torch.split(mask, rows), strict=True)
+        ]
+        words = F.embedding(index, torch.cat(states).flatten(0, 1))
+        out: Tensor = self.dropout(words)
+        return out
+
+
+def _encode(tokenizer: Any, words: Sequence[str], special: bool = False) -> Any:
+    """The words in pieces; whatever the tokenizer's files say, nothing is cut off or filled up."""
+    return tokenizer(
+        list(words),
+        is_split_into_words=True,
+        add_special_tokens=special,
+        truncation=False,
+        padding=False,
+        verbose=False,
+    )
+
+
+def _frame(module: Any, tokenizer: Any, window: int | None) -> Frame:
+    """The tokenizer's special pieces, and the smallest of the limits that somebody states."""
+    bare = _encode(tokenizer, ["a"])["input_ids"]
+    framed = _encode(tokenizer, ["a"], special=True)["input_ids"]
+    start = next(i for i in range(len(framed)) if framed[i : i + len(bare)] == bare)
+    size = min(_limits(module, tokenizer), default=_DEFAULT_WINDOW)
+    if window is not None:
+        if window > size:
+            raise ValueError(f"window must be at most {size} for this encoder, got {window}")
+        size = window
+    padding = tokenizer.pad_token_id
+    return Frame(
+        size,
+        tuple(framed[:start]),
+        tuple(framed[start + len(bare) :]),
+        0 if padding is None else padding,  # masked, so any piece will do
+    )
+
+
+def _limits(module: Any, tokenizer: Any) -> list[int]:
+    stated = (tokenizer.model_max_length, getattr(module.config, "max_position_embeddings", None))
+    # A tokenizer without a limit says 10^30; some models count the positions from padding_idx + 1.
+    limits = [limit for limit in stated if limit is not None and 0 < limit < 1e6]
+    for name, part in module.named_modules():
+        if name.endswith("position_embeddings") and isinstance(part, nn.Embedding):
+            taken = 0 if part.padding_idx is None else part.padding_idx + 1
+            limits.append(part.num_embeddings - taken)
+    return limits
+
+
+def _unavailable(name: str | Path, error: Exception) -> OSError:
+    reason = str(error).strip().partition("\n")[0]
+    return OSError(
+        f"pretrained: cannot load {str(name)!r}; expected a folder with a Hugging Face encoder and "
+        f"its tokenizer, or the name of one on the hub ({reason})"
+    )
+
+
+def _transformers() -> Any:
+    try:
+        import transformers
+    except ImportError as error:
+        raise ImportError(
+            "a pretrained encoder needs the transformers package: pip install 'bcrf[pretrained]'"
+        ) from error
+    return transformers

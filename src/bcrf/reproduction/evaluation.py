@@ -1,0 +1,98 @@
+"""A model under many decoders at once: the network reads each sentence but once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..data import LengthBatches
+from ..tagging import Tagger
+from ..tasks import Example, Metric, repair_all
+from .methods import agreement, decoder
+
+__all__ = ["evaluate"]
+
+# Tokens that are decoded at once, padding included.
+_BATCH_TOKENS = 4096
+
+_DIGITS = 6
+"""Of the shares that are kept."""
+
+
+@dataclass
+class _Count:
+    """What has been counted for one decoder."""
+
+    metric: Metric
+    tokens: int = 0
+    sentences: int = 0
+    repaired: int = 0
+    agreeing: int = 0
+    same: int = 0
+    certified: int | None = None
+
+    def result(self) -> dict[str, Any]:
+        scores = self.metric.result()
+        found = {
+            "score": scores[self.metric.main],
+            "scores": scores,
+            "ill_formed": self.repaired,
+            "agreement": self.agreeing / max(self.tokens, 1),
+            "same": self.same / max(self.sentences, 1),
+        }
+        if self.certified is not None:
+            found["certified"] = self.certified / max(self.sentences, 1)
+        rounded: dict[str, Any] = _rounded(found)
+        return rounded
+
+
+@torch.no_grad()
+def evaluate(
+    tagger: Tagger, examples: Sequence[Example], decoders: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """What each decoder makes of the same scores.
+
+    Returns, by decoder: `score`, the main one of `scores`, of labels repaired by the task's rule;
+    `ill_formed`, how many sentences needed that; `agreement`, the share of tokens that have
+    Viterbi's label, before repair, and `same`, of the sentences that have all of them; of the
+    certified decoder also the share of the sentences that were `certified`.
+    """
+    task = tagger.task
+    known = tagger.vocabularies.words
+    counts = {name: _Count(task.metric(known_words=known)) for name in decoders}
+    methods = {name: decoder(name) for name in decoders}
+    exact = decoder("viterbi")
+    tagger.model.eval()
+    inputs = [tagger.reader(example.tokens) for example in examples]
+    for rows in LengthBatches(list(map(len, inputs)), tokens=_BATCH_TOKENS).in_order():
+        batch = [examples[row] for row in rows]
+        chain = tagger.chain([inputs[row] for row in rows], [task.limits(e) for e in batch])
+        best = exact(chain).tags
+        for name, method in methods.items():
+            count, found = counts[name], method(chain)
+            labels = [
+                [task.labels[tag] for tag in tags[: len(example)]]
+                for example, tags in zip(batch, found.tags.tolist(), strict=True)
+            ]
+            repaired = repair_all(task, batch, labels)
+            for example, sequence in zip(batch, repaired.sequences, strict=True):
+                count.metric.add(example, sequence)
+            agreeing, same = agreement(found.tags, best)
+            count.tokens += sum(map(len, batch))
+            count.sentences += len(batch)
+            count.repaired += repaired.changed
+            count.agreeing += agreeing
+            count.same += same
+            if found.certified is not None:
+                count.certified = (count.certified or 0) + int(found.certified.sum())
+    return {name: count.result() for name, count in counts.items()}
+
+
+def _rounded(value: Any) -> Any:
+    """All floats within with a few digits, so that logs stay small."""
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    return round(value, _DIGITS) if isinstance(value, float) else value

@@ -1,0 +1,39 @@
+"""Room beyond the lengths, which chains have while they are solved in a graph.
+
+`torch.compile` and `torch.export` take a size of 0 or 1 for a case of its own. The n - 1 edges of a
+sentence of two words would be one: a graph that was made for longer ones would not take it. With
+one position more there are n edges. Outside a graph these functions do nothing.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn.functional import pad
+
+from .chain import LinearChain
+from .loops import in_graph
+
+__all__ = ["roomy", "with_room", "without_room"]
+
+_ROOM = 1
+
+
+def roomy(chain: LinearChain) -> LinearChain:
+    """`chain` with room: the same sentences, in longer tensors."""
+    if not in_graph():
+        return chain
+    transitions = chain.transitions
+    if transitions is not None and not chain.shared:
+        more = chain.max_length + _ROOM - 1 - transitions.shape[1]
+        transitions = pad(transitions, (0, 0, 0, 0, 0, more))
+    return LinearChain._new(with_room(chain.unary), transitions, chain.lengths, chain.dtype)
+
+
+def with_room(x: Tensor) -> Tensor:
+    """`x` [B, n, ...] and zeros."""
+    return pad(x, (0, 0) * (x.dim() - 2) + (0, _ROOM)) if in_graph() else x
+
+
+def without_room(x: Tensor) -> Tensor:
+    """What `x` holds of the positions, or edges, of the chain as it was given."""
+    return x[:, :-_ROOM] if in_graph() else x

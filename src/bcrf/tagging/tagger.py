@@ -1,0 +1,292 @@
+"""A trained tagger with all that it needs: network, task and vocabularies."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import tasks
+from ..chain import LinearChain
+from ..checks import check_count
+from ..data import LengthBatches, Sentence, read
+from ..nn import ModelConfig, TaggerModel, default_decoder
+from ..nn import decoder as decoder_named
+from ..tasks import Example, Task
+from . import folder as folders
+from .decoding import check_repair, label
+from .devices import choose_device
+from .inputs import InputReader, Inputs, Vocabularies, pad_masks
+from .probabilities import probabilities as probabilities_of
+from .results import Evaluation, Tagged
+from .sentences import as_sentence
+from .swapping import replace_folder
+
+__all__ = ["Tagger"]
+
+# Tokens that are tagged at once, padding included.
+_BATCH_TOKENS = 4096
+
+# Sentences that `stream` takes in before it gives back the first, and their tokens.
+_WINDOW = 1024
+_WINDOW_TOKENS = 1 << 17
+
+
+class Tagger:
+    """Tags sentences.
+
+    tagger = Tagger.load("model")
+    for tagged in tagger.tag([["Hello", "world"]], probabilities=True):
+        print(tagged.words, tagged.tags, tagged.probabilities)
+
+    Args:
+        model: the network.
+        task: what is labelled.
+        vocabularies: what the network was built for.
+        decoder: by which labels are chosen unless another one is asked for; None: the one that
+            goes with the training objective.
+        repair: what is done about ill-formed labels, see `REPAIRS`.
+        info: plain values about where the model comes from, which are kept with it.
+    """
+
+    def __init__(
+        self,
+        model: TaggerModel,
+        task: Task,
+        vocabularies: Vocabularies,
+        decoder: str | None = None,
+        repair: str = "rule",
+        info: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.model, self.task, self.vocabularies = model, task, vocabularies
+        self.decoder = default_decoder(model.config.objective) if decoder is None else decoder
+        self.repair = repair
+        self.info = dict(info or {})
+        self.reader = InputReader(model, vocabularies)
+        self._methods()  # their names are checked
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self.task.labels
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    # Tagging
+
+    def tag(
+        self,
+        sentences: Iterable[Sequence[str] | Sentence],
+        probabilities: bool = False,
+        decoder: str | None = None,
+        repair: str | None = None,
+    ) -> list[Tagged]:
+        """Tag sentences: lists of words, or texts, if the task is to find the words.
+
+        Args:
+            sentences: also `Sentence`s, as `bcrf.data.read` gives them.
+            probabilities: whether to compute how probable each tag is (see `Tagged`).
+            decoder: "viterbi", "certified", "bregman-10", ... (see `bcrf.nn.decoder`); None: the
+                tagger's own.
+            repair: "rule", "mbr" or "none" (see `REPAIRS`); None: the tagger's own.
+        """
+        return list(self.stream(sentences, probabilities, decoder, repair))
+
+    def stream(
+        self,
+        sentences: Iterable[Sequence[str] | Sentence],
+        probabilities: bool = False,
+        decoder: str | None = None,
+        repair: str | None = None,
+        window: int = _WINDOW,
+    ) -> Iterator[Tagged]:
+        """Like `tag`, for any number of sentences: one by one, in their order.
+
+        `window` sentences are taken in at a time, so that those of similar length make up batches.
+        """
+        if isinstance(sentences, str):
+            raise TypeError("sentences must be a list of sentences, got one string")
+        check_count("window", window, least=1)
+        methods = self._methods(decoder, repair)
+        examples = (
+            self.task.example(as_sentence(sentence, number, self.task))
+            for number, sentence in enumerate(sentences)
+        )
+        return self._stream(examples, *methods, probabilities, window)
+
+    def evaluate(
+        self,
+        sentences: str | os.PathLike[str] | Iterable[Sentence],
+        decoder: str | None = None,
+        repair: str | None = None,
+        format: str = "auto",
+    ) -> Evaluation:
+        """Tag sentences whose labels are known, and compare.
+
+        Args:
+            sentences: a file, or what was read from one.
+            decoder, repair: as for `tag`.
+            format: of the file, as for `bcrf.data.read`.
+        """
+        methods = self._methods(decoder, repair)
+        if isinstance(sentences, str | os.PathLike):
+            sentences = read(sentences, format)
+        return self.evaluate_examples(self.task.annotated(list(sentences)), *methods)
+
+    def evaluate_examples(
+        self, examples: Sequence[Example], decoder: str | None = None, repair: str | None = None
+    ) -> Evaluation:
+        """`evaluate` for sentences that have become examples of the task already."""
+        decoder, repair = self._methods(decoder, repair)
+        metric = self.task.metric(known_words=self.vocabularies.words)
+        tokens = repaired = 0
+        start = time.perf_counter()
+        for tagged in self._stream(examples, decoder, repair):
+            metric.add(tagged.example, tagged.labels)
+            tokens += len(tagged.example)
+            repaired += tagged.repaired
+        seconds = time.perf_counter() - start
+        return Evaluation(
+            metric.result(),
+            metric.main,
+            decoder,
+            repair,
+            len(examples),
+            tokens,
+            repaired,
+            seconds,
+        )
+
+    def chain(self, inputs: Sequence[Inputs], limits: Sequence[torch.Tensor | None]) -> LinearChain:
+        """What the network makes of these sentences, within the limits of the input."""
+        chain: LinearChain = self.model(self.reader.batch(inputs).to(self.device))
+        mask = pad_masks(limits, chain.max_length, chain.num_tags)
+        return chain if mask is None else chain.restrict(mask)
+
+    def _methods(self, decoder: str | None = None, repair: str | None = None) -> tuple[str, str]:
+        """The names of decoder and repair, checked."""
+        decoder = self.decoder if decoder is None else decoder
+        repair = self.repair if repair is None else repair
+        decoder_named(decoder)
+        check_repair(repair)
+        return decoder, repair
+
+    def _stream(
+        self,
+        examples: Iterable[Example],
+        decoder: str,
+        repair: str,
+        probabilities: bool = False,
+        window: int = _WINDOW,
+    ) -> Iterator[Tagged]:
+        self.model.eval()
+        rest = iter(examples)
+        while taken := _take(rest, window):
+            found: dict[int, Tagged] = {}
+            inputs = [self.reader(example.tokens) for example in taken]
+            for rows in LengthBatches(list(map(len, inputs)), tokens=_BATCH_TOKENS).in_order():
+                results = self._tag_batch(
+                    [taken[row] for row in rows],
+                    [inputs[row] for row in rows],
+                    decoder,
+                    repair,
+                    probabilities,
+                )
+                found.update(zip(rows, results, strict=True))
+            yield from (found[row] for row in range(len(taken)))
+
+    @torch.no_grad()
+    def _tag_batch(
+        self,
+        examples: list[Example],
+        inputs: list[Inputs],
+        decoder: str,
+        repair: str,
+        with_probabilities: bool,
+    ) -> list[Tagged]:
+        chain = self.chain(inputs, [self.task.limits(example) for example in examples])
+        labelled = label(self.model, self.task, chain, examples, decoder, repair)
+        chances: list[tuple[float, ...] | None] = [None] * len(examples)
+        if with_probabilities:
+            sequences = [labels for labels, _ in labelled]
+            chances = [*probabilities_of(self.model, self.task, chain, examples, sequences)]
+        return [
+            Tagged(self.task, example, labels, repaired, chance)
+            for example, (labels, repaired), chance in zip(examples, labelled, chances, strict=True)
+        ]
+
+    # Files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to a folder, which appears whole or not at all; a model that was there
+        is replaced."""
+        folders.check_replaceable(Path(path))
+        with replace_folder(path) as folder:
+            self.write(folder)
+
+    def write(self, folder: Path) -> None:
+        """Write the files of the model into a folder that is there."""
+        folders.write_weights(folder, self.model.state_dict())
+        self.model.save_encoder(folder / folders.ENCODER)
+        folders.write_description(
+            folder,
+            {
+                "task": self.task.to_dict(),
+                "model": self.model.config.to_dict(),
+                "vocabularies": self.vocabularies.to_dict(),
+                "decoder": self.decoder,
+                "repair": self.repair,
+                "info": self.info,
+            },
+        )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], device: str = "auto") -> Tagger:
+        """The model in a folder; of the folder of a training run, the best one.
+
+        Raises:
+            ModelError: a file is missing, damaged, or of another format version.
+        """
+        place = choose_device(device)
+        folder = folders.locate(Path(path))
+        values = folders.read_description(folder)
+        try:
+            task = tasks.from_dict(values["task"])
+            vocabularies = Vocabularies.from_dict(values["vocabularies"])
+            with torch.random.fork_rng(devices=[]):  # first weights are drawn, for nothing
+                model = TaggerModel(
+                    ModelConfig.from_dict(values["model"]),
+                    vocabularies.sizes(len(task.labels)),
+                    task.structure,
+                    folder / folders.ENCODER,
+                )
+            model.load_state_dict(folders.read_weights(folder))
+            tagger = cls(
+                model, task, vocabularies, values["decoder"], values["repair"], values["info"]
+            )
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            # All files are as they were written, so they were written by another library.
+            reason = " ".join(str(error).split())
+            raise folders.ModelError(
+                f"{folder}: does not fit this version of bcrf: {reason}"
+            ) from error
+        tagger.model.to(place)
+        return tagger
+
+
+def _take(examples: Iterator[Example], window: int) -> list[Example]:
+    """The next sentences, `window` of them unless they are long; none at the end."""
+    taken: list[Example] = []
+    tokens = 0
+    for example in islice(examples, window):
+        taken.append(example)
+        tokens += len(example)
+        if tokens >= _WINDOW_TOKENS:
+            break
+    return taken

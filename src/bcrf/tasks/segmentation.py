@@ -1,0 +1,227 @@
+"""Joint word segmentation and part-of-speech tagging: BIES x tag labels of characters.
+
+**Spaces.** Characters are code points. White space (`str.isspace`) is not labelled: it is a hard
+word boundary, by removing the labels that would cross it (`limits`), in training and tagging alike.
+So digits, Latin letters and spaces come out as they went in, and no word ever holds a space. Only
+if words of the training corpus hold spaces (`spaces="token"`) is a space a character like others:
+inside a word it is labelled I, between words O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ..data import DataError, Sentence, Word, format_named, gaps_after, surface
+from ..structure import Structure
+from .example import Example, Metric, Task
+from .metrics import Score
+from .pos_tags import check_pos_column, read_pos_tags
+from .spans import Span, encode_spans, find_spans
+
+__all__ = ["CharacterExample", "Segmentation", "WordF1"]
+
+
+@dataclass(frozen=True, slots=True)
+class CharacterExample(Example):
+    """Characters of a text.
+
+    Args:
+        text: the whole text, white space included.
+        offsets: where in the text each token is.
+    """
+
+    text: str = ""
+    offsets: tuple[int, ...] = ()
+
+    @property
+    def breaks(self) -> frozenset[int]:
+        """The tokens between which and the token before lies white space."""
+        offsets = self.offsets
+        return frozenset(i for i in range(1, len(offsets)) if offsets[i] > offsets[i - 1] + 1)
+
+    def error(self, position: int, message: str) -> DataError:
+        where = f"character {self.offsets[position]}: " if self.offsets else ""
+        return self.sentence.error(0, where + message)
+
+
+@dataclass(frozen=True)
+class Segmentation(Task):
+    """Words and their parts of speech from characters.
+
+    Args:
+        labels: the letters B, I, E, S with each tag; and O, for spaces that are tokens.
+        column: "upos" or "xpos".
+        spaces: "boundary" or "token", see above; for `fit` also "auto", what the words demand.
+    """
+
+    name: ClassVar[str] = "segmentation"
+
+    column: str = "upos"
+    spaces: str = "boundary"
+
+    def __post_init__(self) -> None:
+        check_pos_column(self.column)
+        if self.spaces not in ("boundary", "token"):
+            raise ValueError(f"spaces must be 'boundary' or 'token', got {self.spaces!r}")
+
+    @classmethod
+    def fit(cls, sentences: Sequence[Sentence], **settings: Any) -> Segmentation:
+        if settings.get("spaces", "auto") == "auto":
+            inside = any(any(map(str.isspace, w)) for s in sentences for w in s.words)
+            settings["spaces"] = "token" if inside else "boundary"
+        task = cls((), **settings)
+        tags = sorted({tag for s in sentences for tag in read_pos_tags(s, task.column)})
+        outside = ["O"] if task.spaces == "token" else []
+        labels = (*outside, *(f"{letter}-{tag}" for tag in tags for letter in "BIES"))
+        return cls(labels, task.column, task.spaces)
+
+    def annotated(self, sentences: Sequence[Sentence]) -> list[Example]:
+        return [self._annotated(sentence) for sentence in sentences]
+
+    def example(self, sentence: Sentence) -> CharacterExample:
+        text = surface(sentence).text if sentence.text is None else sentence.text
+        return self._example(sentence, text)
+
+    def words(self, example: Example, labels: Sequence[str]) -> list[Span]:
+        """The words that a label sequence means, as spans of tokens; it may be ill-formed.
+
+        A word ends before B and S, after E and S, where the tag changes, and at white space.
+        """
+        example = _characters(example)
+        tokens = example.tokens
+        for token, label in zip(tokens, labels, strict=True):
+            if label == "O" and not token.isspace():
+                raise ValueError(f"{token!r} is labelled O; decode within `limits`")
+        if self.spaces == "boundary":
+            return find_spans(labels, example.breaks)
+        trimmed = (_trim(span, tokens) for span in find_spans(labels))
+        return [span for span in trimmed if span.start < span.end]
+
+    def place(self, example: Example, span: Span) -> tuple[int, int]:
+        """Where in the text a span of tokens starts and ends."""
+        offsets = _characters(example).offsets
+        return offsets[span.start], offsets[span.end - 1] + 1
+
+    def repair(self, example: Example, labels: Sequence[str]) -> list[str]:
+        """The labels of `words`."""
+        return encode_spans(self.words(example, labels), len(labels), self._scheme)
+
+    def metric(self, known_words: Container[str] | None = None) -> Metric:
+        return WordF1(self)
+
+    def limits(self, example: Example) -> Tensor | None:
+        example = _characters(example)
+        letters = "".join(label[0] for label in self.labels)
+        if self.spaces == "token":
+            space = torch.tensor([token.isspace() for token in example.tokens], dtype=torch.bool)
+            on_space, on_others = _mask(letters, "OI"), _mask(letters, "BIES")
+            return torch.where(space.unsqueeze(-1), on_space, on_others)
+        breaks = sorted(example.breaks)
+        if not breaks:
+            return None
+        mask = torch.ones(len(example), len(letters), dtype=torch.bool)
+        after = torch.tensor(breaks)
+        mask[after] &= _mask(letters, "BS")
+        mask[after - 1] &= _mask(letters, "ES")
+        return mask
+
+    def render(
+        self,
+        example: Example,
+        labels: Sequence[str],
+        format: str | None = None,
+        probabilities: Sequence[float] | None = None,
+    ) -> str:
+        """See `Task.render`. There is one probability per word of `words(example, labels)`."""
+        example = _characters(example)
+        text = example.text
+        spans = self.words(example, labels)
+        chances = [None] * len(spans) if probabilities is None else list(probabilities)
+        places = [self.place(example, span) for span in spans]
+        rows = zip(spans, chances, places, gaps_after(text, places), strict=True)
+        words = [
+            Word(text[start:end], span.type, chance, gap, start)
+            for span, chance, (start, end), gap in rows
+        ]
+        output = format_named(self._output_format(example.sentence, format, new_words=True))
+        if output.name == example.sentence.format.name:
+            return output.rewrite(example.sentence, words, self.column, text)
+        return output.compose(words, self.column, text)
+
+    @cached_property
+    def structure(self) -> Structure:
+        return Structure.from_labels(self.labels, self._scheme)
+
+    @property
+    def _scheme(self) -> str:
+        return "BIES" if self.spaces == "boundary" else "BIOES"
+
+    def _example(self, sentence: Sentence, text: str) -> CharacterExample:
+        keep_spaces = self.spaces == "token"
+        offsets = [i for i, token in enumerate(text) if keep_spaces or not token.isspace()]
+        tokens = tuple(text[i] for i in offsets)
+        return CharacterExample(tokens, sentence, text=text, offsets=tuple(offsets))
+
+    def _annotated(self, sentence: Sentence) -> CharacterExample:
+        text, places = surface(sentence)
+        example = self._example(sentence, text)
+        token_at = {offset: index for index, offset in enumerate(example.offsets)}
+        spans = []
+        for position, (tag, (start, end)) in enumerate(
+            zip(read_pos_tags(sentence, self.column), places, strict=True)
+        ):
+            if text[start].isspace() or text[end - 1].isspace():
+                raise sentence.error(position, "a word that starts or ends with white space")
+            spans.append(Span(token_at[start], token_at[end - 1] + 1, tag))
+        labels = encode_spans(spans, len(example), self._scheme)
+        return replace(example, labels=tuple(labels))
+
+
+class WordF1(Metric):
+    """F1 of words with their tags ("f1") and of words alone ("f1/words").
+
+    White space does not count, so that both equal the numbers that the CoNLL 2018 scorer gives for
+    UPOS (or XPOS) and for words.
+    """
+
+    main: ClassVar[str] = "f1"
+
+    def __init__(self, task: Segmentation) -> None:
+        self._task = task
+        self._tagged = Score()
+        self._words = Score()
+
+    def add(self, example: Example, labels: Sequence[str]) -> None:
+        gold, found = find_spans(example.gold()), self._task.words(example, labels)
+        self._tagged.add(gold, found)
+        self._words.add([span[:2] for span in gold], [span[:2] for span in found])
+
+    def result(self) -> dict[str, float]:
+        scores = self._tagged.named() | self._words.named("/words")
+        return scores | {"words": self._words.gold}
+
+
+def _characters(example: Example) -> CharacterExample:
+    if not isinstance(example, CharacterExample):
+        raise TypeError(f"expected an example of characters, got {type(example).__name__}")
+    return example
+
+
+def _trim(span: Span, tokens: Sequence[str]) -> Span:
+    """A span without spaces at its ends."""
+    start, end, tag = span
+    while start < end and tokens[start].isspace():
+        start += 1
+    while start < end and tokens[end - 1].isspace():
+        end -= 1
+    return Span(start, end, tag)
+
+
+def _mask(letters: str, permitted: str) -> Tensor:
+    return torch.tensor([letter in permitted for letter in letters])

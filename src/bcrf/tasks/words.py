@@ -1,0 +1,46 @@
+"""Tasks that label words which are given."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+from ..data import Sentence, Word, format_named, gaps_after, surface
+from .example import Example, Task
+
+__all__ = ["WordTask"]
+
+
+class WordTask(Task):
+    """A task with one label per word of the sentence."""
+
+    @property
+    @abstractmethod
+    def _tag_column(self) -> str:
+        """The column of files that has the labels."""
+
+    def example(self, sentence: Sentence) -> Example:
+        return Example(sentence.words, sentence)
+
+    def render(
+        self,
+        example: Example,
+        labels: Sequence[str],
+        format: str | None = None,
+        probabilities: Sequence[float] | None = None,
+    ) -> str:
+        sentence = example.sentence
+        name = self._output_format(sentence, format, new_words=False)
+        if name == sentence.format.name:
+            return sentence.format.fill(sentence, labels, self._tag_column, probabilities)
+        chances = [None] * len(labels) if probabilities is None else list(probabilities)
+        rows = zip(sentence.words, labels, chances, _spaces(sentence), strict=True)
+        words = [Word(*row) for row in rows]
+        return format_named(name).compose(words, self._tag_column, sentence.text)
+
+
+def _spaces(sentence: Sentence) -> list[str | None]:
+    """The white space after each word, None where the text is not known."""
+    if sentence.text is None:
+        return [None] * len(sentence)
+    return list(gaps_after(*surface(sentence)))

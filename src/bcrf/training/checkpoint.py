@@ -1,0 +1,118 @@
+"""The state of a run at the end of an epoch, from which it can go on.
+
+It is a model's folder with two files more: the optimiser's moments, and how far the run has come.
+Nothing else is needed: batches, dropout and learning rates are functions of seed, epoch and step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..tagging import ModelError, Tagger
+from ..tagging.folder import load_json, read_description, read_weights
+from ..tagging.swapping import replace_folder
+from ..tagging.tensors import load_tensors, save_tensors
+from .config import Config
+from .optimization import Optimization
+
+__all__ = ["Checkpoint", "Progress", "load_checkpoint", "save_checkpoint"]
+
+_STATE, _MOMENTS = "training.json", "optimizer.safetensors"
+
+# What may differ when a run goes on: it decides where things are, not what is computed.
+_FREE = ("output", "data.train", "data.dev", "training.device", "training.log_every")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run has come.
+
+    Args:
+        epoch: the last one that is done; 0: none.
+        best_epoch, best_score: of the best model.
+        log_size: bytes of metrics.jsonl by then.
+        reason: why it is over; None: it is not.
+    """
+
+    epoch: int = 0
+    best_epoch: int = 0
+    best_score: float | None = None
+    log_size: int = 0
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A folder from which to go on, and how far it is."""
+
+    folder: Path
+    progress: Progress
+
+    def restore(self, tagger: Tagger, optimization: Optimization) -> None:
+        """Bring network and optimiser to where they were."""
+        tagger.model.load_state_dict(read_weights(self.folder))
+        optimization.load_state(load_tensors(self.folder / _MOMENTS))
+
+
+def save_checkpoint(
+    folder: Path,
+    tagger: Tagger,
+    optimization: Optimization,
+    progress: Progress,
+    config: Config,
+    fingerprint: str,
+) -> None:
+    """Replace the folder by the present state; it is there whole, old or new, at any time."""
+    state = {
+        "progress": dataclasses.asdict(progress),
+        "config": config.to_dict(),
+        "fingerprint": fingerprint,
+    }
+    with replace_folder(folder) as fresh:
+        save_tensors(fresh / _MOMENTS, optimization.state())
+        (fresh / _STATE).write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
+        tagger.write(fresh)  # last: it takes the digests of all files
+
+
+def load_checkpoint(folder: Path, config: Config, fingerprint: str) -> Checkpoint | None:
+    """The state in that folder, after all has been checked; None if there is none.
+
+    Raises:
+        ModelError: a file is missing or damaged.
+        ValueError: the state is that of a run with another config, or on other data.
+    """
+    if not folder.exists():
+        return None
+    read_description(folder)
+    if not (folder / _STATE).is_file():
+        raise ModelError(f"{folder / _STATE}: is missing; expected the state of a training run")
+    state = load_json(folder / _STATE)
+    for key, before, now in _differences(state["config"], config.to_dict()):
+        if key not in _FREE:
+            raise ValueError(
+                f"{folder} is a run with {key} = {before!r}, now it is {now!r}; to resume, leave "
+                "it as it was"
+            )
+    if state["fingerprint"] != fingerprint:
+        files = " and ".join(filter(None, (config.data.train, config.data.dev)))
+        raise ValueError(f"{folder} is a run on other data than there are now in {files}")
+    return Checkpoint(folder, Progress(**state["progress"]))
+
+
+def _differences(
+    before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = ""
+) -> list[tuple[str, Any, Any]]:
+    """Dotted keys of two nested tables whose values differ, with both values."""
+    found: list[tuple[str, Any, Any]] = []
+    for key in [*before, *(key for key in now if key not in before)]:
+        old, new = before.get(key), now.get(key)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            found += _differences(old, new, f"{prefix}{key}.")
+        elif old != new:
+            found.append((prefix + key, old, new))
+    return found

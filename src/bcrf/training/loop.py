@@ -1,0 +1,270 @@
+"""Training, as a generator that tells what happens."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from ..data import LengthBatches
+from ..nn import TaggerModel
+from ..tagging import Evaluation, Tagger, choose_device
+from ..tagging.folder import check_replaceable
+from ..tagging.swapping import replace_folder, settle, standing
+from .checkpoint import Progress, load_checkpoint, save_checkpoint
+from .config import Config
+from .corpus import Corpus, prepare, stack_targets
+from .events import Epoch, Event, Finished, Started, Step
+from .log import MetricsLog
+from .optimization import Optimization
+from .randomness import seeded
+from .workers import Workers, join
+
+__all__ = ["train"]
+
+_BEST, _LAST, _LOG = "best", "last", "metrics.jsonl"
+
+
+def train(config: Config, *, resume: bool = False, overwrite: bool = False) -> Iterator[Event]:
+    """Train a tagger; its best and last states are saved in `config.output` after each epoch.
+
+    Under `torchrun` all processes train together; only the first one writes, and tells anything.
+
+    Args:
+        resume: go on from the last epoch that was saved there, if there is one. On a CPU the
+            outcome equals, bit by bit, that of a run that was never interrupted.
+        overwrite: begin anew, whatever is saved there.
+    """
+    _check_output(Path(config.output), resume or overwrite)
+    with join(choose_device(config.training.device)) as workers:
+        for event in _Run(config, workers).events(resume):
+            if workers.is_main:
+                yield event
+
+
+class _Run:
+    """One training run, as seen by one of its processes."""
+
+    def __init__(self, config: Config, workers: Workers) -> None:
+        self.config, self.workers = config, workers
+        self.output = Path(config.output)
+        settings = config.training
+        corpus = Corpus.read(config.data, config.model, settings.seed)
+        self.corpus, self.fingerprint = corpus, corpus.fingerprint()
+        workers.check_same("data", self.fingerprint)
+        task, vocabularies = corpus.task, corpus.vocabularies
+        with seeded(workers.device, settings.seed, "first weights"):
+            model = TaggerModel(config.model, vocabularies.sizes(len(task.labels)), task.structure)
+        model.to(workers.device)
+        decoding = config.decoding
+        self.tagger = Tagger(model, task, vocabularies, decoding.decoder, decoding.repair)
+        self.items = prepare(corpus.train, task, self.tagger.reader)
+        sizes = {settings.batch_unit: settings.batch}
+        lengths = [len(item.inputs) for item in self.items]
+        self.plan = LengthBatches(lengths, seed=settings.seed, **sizes)
+        self.steps = len(self.plan.in_order())
+        total = self.steps * settings.epochs
+        self.optimization = Optimization(model, config.optimizer, total)
+
+    def events(self, resume: bool) -> Iterator[Event]:
+        progress = Progress()
+        if self.workers.is_main:
+            for name in (_BEST, _LAST):
+                settle(self.output / name)
+        self.workers.wait()
+        if resume:
+            checkpoint = load_checkpoint(self.output / _LAST, self.config, self.fingerprint)
+            if checkpoint is not None:
+                checkpoint.restore(self.tagger, self.optimization)
+                progress = checkpoint.progress
+        self.workers.check_same("last epoch", str(progress.epoch))
+        log = self._open_output(progress) if self.workers.is_main else None
+        try:
+            yield self._started(progress)
+            while progress.reason is None:
+                loss, seconds = 0.0, 0.0
+                for step, duration in self._epoch(progress.epoch + 1):
+                    yield step
+                    loss += step.loss * step.sentences
+                    seconds += duration
+                    if log is not None and step.step % self.config.training.log_every == 0:
+                        log.add("step", dataclasses.asdict(step))
+                evaluation = self._evaluate()
+                epoch, progress = self._judge(progress, loss, seconds, evaluation)
+                if log is not None:
+                    progress = self._save(progress, epoch, log)
+                yield epoch
+            yield self._finished(progress)
+        finally:
+            if log is not None:
+                log.close()
+
+    # The parts of an epoch
+
+    def _epoch(self, epoch: int) -> Iterator[tuple[Step, float]]:
+        """Learn from every batch; what happened, and the seconds it took."""
+        workers, model = self.workers, self.tagger.model
+        batches = self.plan.epoch(epoch)
+        shares = self.plan.epoch(epoch, workers.rank, workers.world)
+        for number, (batch, share) in enumerate(zip(batches, shares, strict=True), start=1):
+            start = time.perf_counter()
+            model.train()
+            with seeded(workers.device, self.config.training.seed, epoch, number, workers.rank):
+                try:
+                    loss = self._gradients(share, len(batch))
+                except ValueError as error:  # labels are legal, so the scores are not
+                    raise _diverged(epoch, number, str(error)) from error
+            workers.sum_gradients(model)
+            (loss,) = workers.sum(loss)
+            if not math.isfinite(loss):
+                raise _diverged(epoch, number, f"the loss is {loss}")
+            rate = self.optimization.step((epoch - 1) * self.steps + number - 1)
+            tokens = sum(len(self.corpus.train[index]) for index in batch)
+            step = Step(epoch, number, self.steps, loss, rate, len(batch), tokens)
+            yield step, time.perf_counter() - start
+
+    def _gradients(self, share: list[int], count: int) -> float:
+        """Gradients of this process's share of the loss, which is the mean of `count` sentences."""
+        self.optimization.zero_gradients()
+        if not share:
+            return 0.0
+        device = self.workers.device
+        items = [self.items[index] for index in share]
+        half = self.config.training.precision == "bfloat16"
+        with torch.autocast(device.type, torch.bfloat16, enabled=half):
+            chain = self.tagger.chain(
+                [item.inputs for item in items], [item.limits for item in items]
+            )
+            target = stack_targets(items, chain.max_length).to(device)
+            loss = self.tagger.model.loss(chain, target).sum() / count
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.item()
+
+    def _evaluate(self) -> Evaluation | None:
+        """On dev, in the main process."""
+        self.optimization.flush()  # in all processes, so that their weights stay the same
+        if self.corpus.dev is None or not self.workers.is_main:
+            return None
+        return self.tagger.evaluate_examples(self.corpus.dev)
+
+    def _judge(
+        self, progress: Progress, loss: float, seconds: float, evaluation: Evaluation | None
+    ) -> tuple[Epoch, Progress]:
+        """What an epoch has brought, and whether to go on: the same in all processes."""
+        settings = self.config.training
+        epoch = progress.epoch + 1
+        score = None
+        if self.corpus.dev is not None:
+            score = self.workers.from_main(0.0 if evaluation is None else evaluation.score)
+        best = progress.best_score
+        improved = score is None or best is None or score > best
+        best_epoch = epoch if improved else progress.best_epoch
+        waited = settings.patience is not None and epoch - best_epoch >= settings.patience
+        after = dataclasses.replace(
+            progress,
+            epoch=epoch,
+            best_epoch=best_epoch,
+            best_score=score if improved else best,
+            reason="done" if epoch == settings.epochs else "early stopping" if waited else None,
+        )
+        told = Epoch(
+            epoch,
+            settings.epochs,
+            loss / len(self.items),
+            "" if evaluation is None else evaluation.main,
+            score,
+            None if evaluation is None else evaluation.scores,
+            0 if evaluation is None else evaluation.repaired,
+            improved,
+            seconds,
+            0.0 if evaluation is None else evaluation.seconds,
+            sum(map(len, self.corpus.train)) / max(seconds, 1e-9),
+        )
+        return told, after
+
+    # Files, in the main process
+
+    def _open_output(self, progress: Progress) -> MetricsLog:
+        self.output.mkdir(parents=True, exist_ok=True)
+        if not progress.epoch:
+            for name in (_BEST, _LAST):
+                shutil.rmtree(self.output / name, ignore_errors=True)
+        log = MetricsLog(self.output / _LOG, progress.log_size)
+        if not progress.log_size:
+            versions = {"torch": torch.__version__, "threads": torch.get_num_threads()}
+            values = dataclasses.asdict(self._started(progress)) | versions
+            log.add("start", values | {"config": self.config.to_dict()})
+        return log
+
+    def _save(self, progress: Progress, epoch: Epoch, log: MetricsLog) -> Progress:
+        """Write the epoch to the log, the best model if this is it, and then the last state: so
+        whenever a process is killed, that state is one from which all else follows."""
+        log.add("epoch", dataclasses.asdict(epoch))
+        if progress.reason is not None:
+            log.add("finish", dataclasses.asdict(self._finished(progress)))
+        progress = dataclasses.replace(progress, log_size=log.size())
+        tagger = self.tagger
+        tagger.info = {
+            "config": self.config.to_dict(),
+            "epoch": epoch.epoch,
+            "loss": epoch.loss,
+            "dev": epoch.dev,
+        }
+        if epoch.improved:
+            with replace_folder(self.output / _BEST) as folder:
+                tagger.write(folder)
+        last = self.output / _LAST
+        save_checkpoint(last, tagger, self.optimization, progress, self.config, self.fingerprint)
+        return progress
+
+    def _started(self, progress: Progress) -> Started:
+        words = self.corpus.vocabularies.words
+        return Started(
+            self.config.output,
+            len(self.items),
+            sum(map(len, self.corpus.train)),
+            len(self.corpus.dev or ()),
+            len(self.corpus.task.labels),
+            0 if words is None else len(words),
+            sum(p.numel() for p in self.tagger.model.parameters()),
+            str(self.workers.device),
+            self.workers.world,
+            self.steps,
+            self.config.training.epochs,
+            progress.epoch + 1,
+            progress.best_score,
+        )
+
+    def _finished(self, progress: Progress) -> Finished:
+        return Finished(
+            progress.reason or "",
+            progress.best_epoch,
+            progress.best_score,
+            str(self.output / _BEST),
+        )
+
+
+def _check_output(output: Path, replace: bool) -> None:
+    """Raise unless a run can be written there: over another one only if so wanted, and never over
+    anything else."""
+    if output.exists() and not output.is_dir():
+        raise FileExistsError(f"{output} is a file; expected a folder, or nothing yet")
+    for name in (_BEST, _LAST):
+        check_replaceable(output / name)
+    if not replace and standing(output / _LAST).exists():
+        raise FileExistsError(
+            f"{output} holds a training run already; resume it, overwrite it, or choose another "
+            "output folder"
+        )
+
+
+def _diverged(epoch: int, step: int, symptom: str) -> FloatingPointError:
+    return FloatingPointError(
+        f"epoch {epoch}, step {step}: training diverges ({symptom}); lower "
+        "optimizer.learning_rate, or set optimizer.clip"
+    )

@@ -1,0 +1,83 @@
+"""A web server on this machine that does what tests want of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+
+def conllu(word: str, sentences: int = 1) -> bytes:
+    row = f"1\t{word}\t_\tNOUN\t_\t_\t0\troot\t_\t_\n\n"
+    return (row * sentences).encode()
+
+
+class Server(ThreadingHTTPServer):
+    """Serves `files` by path; knows ranges and If-Range unless told otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.files: dict[str, bytes] = {}
+        self.ranges = True
+        self.validators = True
+        self.break_after: int | None = None  # the connection, so many bytes into a body
+        self.status: int | None = None  # answers everything with it
+        self.log: list[tuple[str, str | None]] = []  # path and Range of each request
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        wanted = self.headers.get("Range")
+        self.server.log.append((self.path, wanted))
+        content = self.server.files.get(self.path)
+        if self.server.status is not None or content is None:
+            self.send_error(self.server.status or 404)
+            return
+        tag = f'"{hashlib.md5(content).hexdigest()}"'
+        start = 0
+        if wanted and self.server.ranges and self.headers.get("If-Range", tag) == tag:
+            start = int(wanted.removeprefix("bytes=").removesuffix("-"))
+            if start >= len(content):
+                self.send_error(416)
+                return
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        else:
+            self.send_response(200)
+        if self.server.validators:
+            self.send_header("ETag", tag)
+        self.send_header("Content-Length", str(len(content) - start))
+        self.end_headers()
+        body = content[start:]
+        if self.server.break_after is not None and not self.path.endswith("SUMS"):
+            body = body[: self.server.break_after]
+        self.wfile.write(body)
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def running() -> Iterator[Server]:
+    with Server() as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def serve(server: Server, name: str = "xx_toy", **splits: bytes) -> None:
+    """Let it have the files of a treebank."""
+    for split, content in splits.items():
+        server.files[f"/{name}/{name}-ud-{split}.conllu"] = content

@@ -1,0 +1,144 @@
+"""The command `bcrf` itself: help, exit codes, what is said of errors, terminals."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from bcrf.cli import main
+from bcrf.cli.errors import UserError, explain, optional
+from bcrf.cli.main import COMMANDS
+from bcrf.cli.tables import plain_table
+from bcrf.data import DataError
+from bcrf.fetching import FetchError
+from bcrf.tagging import ModelError
+from tests.cli_cases import bcrf
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_version_and_help():
+    version = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert version
+    assert bcrf("--version").stdout == f"bcrf {version[1]}\n"
+    shown = bcrf("--help").stdout
+    for command, purpose in COMMANDS.items():
+        assert re.search(rf"^  {command} +{purpose}$", shown, re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command, capsys):
+    with pytest.raises(SystemExit) as exit:
+        main([command, "--help"])
+    assert exit.value.code == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"usage: bcrf {command} ")
+    assert max(map(len, shown.splitlines())) <= 100
+
+
+def test_the_documentation_names_options_that_there_are(capsys):
+    page = (ROOT / "docs" / "cli.md").read_text()
+    sections = re.split(r"^## bcrf (\w+)$", page, flags=re.MULTILINE)
+    assert sorted(sections[1::2]) == sorted(COMMANDS)
+    for command, text in zip(sections[1::2], sections[2::2], strict=True):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        known = set(re.findall(r"--\w[\w.-]*", capsys.readouterr().out))
+        named = set(re.findall(r"--\w[\w.-]*", text)) - {"--help", "--nproc-per-node"}
+        assert named
+        assert named <= known
+
+
+def test_wrong_commands_are_usage_errors(capsys):
+    assert "invalid choice: 'tga' (choose from" in bcrf("tga", code=2).stderr
+    assert main([]) == 2
+    assert capsys.readouterr().out.startswith("usage: bcrf COMMAND")
+    for arguments in (["check"], ["tag"], ["--nothing"], ["demo", "--nothing"]):
+        with pytest.raises(SystemExit) as exit:
+            main(arguments)
+        assert exit.value.code == 2
+
+
+def test_the_console_script_is_this_function():
+    (line,) = re.findall(r'^bcrf = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    module, _, name = line.partition(":")
+    assert getattr(importlib.import_module(module), name) is main
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (UserError("so"), "so"),
+        (DataError("a.conllu", 3, "so"), "a.conllu:3: so"),
+        (FetchError("so"), "so"),
+        (ModelError("so"), "so"),
+        (FileNotFoundError(2, "No such file or directory", "x"), "x: No such file or directory"),
+        (FileExistsError("x is there"), "x is there"),
+        (ImportError("it is missing: pip install 'bcrf[tagger]'"), None),
+        (ImportError("cannot import name 'x'"), KeyError),
+        (ValueError("a bug"), KeyError),
+    ],
+)
+def test_errors_are_the_users_or_bugs(error, message, monkeypatch, capsys):
+    module = importlib.import_module("bcrf.cli.check")
+
+    def fail(arguments: list[str]) -> int:
+        raise error
+
+    monkeypatch.setattr(module, "run", fail)
+    if message is KeyError:
+        assert explain(error) is None
+        with pytest.raises(type(error), match=str(error)):
+            main(["check"])
+    else:
+        assert main(["check"]) == 1
+        assert capsys.readouterr().err == f"bcrf: error: {message or error}\n"
+
+
+def test_an_interrupt_is_said_in_one_line(monkeypatch, capsys):
+    def stop(arguments: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(importlib.import_module("bcrf.cli.check"), "run", stop)
+    assert main(["check"]) == 130
+    assert capsys.readouterr().err == "bcrf: interrupted\n"
+
+
+@pytest.mark.parametrize(
+    ("missing", "config", "purpose"),
+    [
+        ("jsonargparse", "c.toml", "bcrf train"),
+        ("yaml", "c.yaml", "reading YAML"),
+    ],
+)
+def test_a_missing_package_is_named_with_its_extra(
+    missing, config, purpose, tmp_path, monkeypatch, capsys
+):
+    def refuse(name: str) -> ModuleType:
+        if name == missing:
+            raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
+        return importlib.import_module(name)
+
+    monkeypatch.setattr("bcrf.cli.errors.import_module", refuse)
+    (tmp_path / config).write_text("")
+    assert main(["train", str(tmp_path / config)]) == 1
+    message = f"{purpose} needs the package {missing}: pip install 'bcrf[cli]'"
+    assert capsys.readouterr().err == f"bcrf: error: {message}\n"
+
+
+def test_a_package_that_fails_by_itself_is_not_called_missing(tmp_path, monkeypatch):
+    (tmp_path / "broken_package.py").write_text("import nowhere_to_be_found")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="nowhere_to_be_found"):
+        optional("broken_package", "cli", "this")
+    assert optional("sys", "cli", "this") is sys
+
+
+def test_plain_tables_are_aligned_as_they_are_seen():
+    table = plain_table("Title", ["", "tag"], [["我们", "PRON 1.0"], ["naïve", "ADJ"]])
+    assert table == "Title\n            tag\n我们   PRON 1.0\nnaïve       ADJ\n"

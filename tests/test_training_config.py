@@ -1,0 +1,141 @@
+"""Settings of a training run: defaults, errors, and the files in configs/."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from bcrf.nn import ModelConfig
+from bcrf.training import Config, DataConfig, recipe
+
+CONFIGS = sorted((Path(__file__).resolve().parents[1] / "configs").glob("*.toml"))
+LEAST = {"output": "run", "data": {"train": "train.conllu"}}
+
+
+def with_data(**data: object) -> dict[str, object]:
+    return {"output": "run", "data": {"train": "train.conllu", **data}}
+
+
+@pytest.mark.parametrize(
+    ("task", "epochs", "unknown_rate", "lowercase"),
+    [("pos", 12, 0.05, True), ("segmentation", 10, 0.03, False), ("ner", 20, 0.05, False)],
+)
+def test_what_is_left_out_is_as_the_recipe_says(task, epochs, unknown_rate, lowercase):
+    config = Config.from_dict(with_data(task=task))
+    assert config.training.epochs == epochs
+    assert config.model.unknown_rate == unknown_rate
+    assert config.data.lowercase == lowercase
+    assert config.optimizer.learning_rate == 3e-4
+    assert config.optimizer.warmup == 0.1
+    assert (config.training.batch, config.training.batch_unit) == (32, "sentences")
+    assert config.model.dropout == 0.3
+
+
+def test_what_is_given_overrules_the_recipe():
+    config = Config.from_dict(
+        with_data(task="segmentation", lowercase=True)
+        | {"model": {"unknown_rate": 0.5, "layers": 2}, "training": {"epochs": 1}}
+    )
+    assert config.model == ModelConfig(layers=2, unknown_rate=0.5)
+    assert config.training.epochs == 1
+    assert config.data.lowercase
+
+
+def test_pretrained_encoders_learn_more_slowly():
+    config = Config.from_dict(LEAST | {"model": {"pretrained": "somewhere"}})
+    assert config.optimizer.learning_rate == 3e-5
+    assert config.training.epochs == 5
+    assert recipe("pos", pretrained=True)["optimizer"] == {"learning_rate": 3e-5}
+    assert "optimizer" not in recipe("pos")
+
+
+def test_a_config_survives_json():
+    config = Config.from_dict(
+        with_data(task="ner", partial=True, scheme="BIOES", dev="dev.conll")
+        | {"optimizer": {"clip": 5.0}, "decoding": {"decoder": "bregman-5", "repair": "mbr"}}
+    )
+    assert Config.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "message"),
+    [
+        ({"data": LEAST["data"]}, ValueError, "output is missing"),
+        ({"output": "", "data": LEAST["data"]}, ValueError, "output must be a path, got ''"),
+        ({"output": "run"}, ValueError, "data.train is missing"),
+        (LEAST | {"modle": {}}, ValueError, "unknown key 'modle'; expected output, data, model"),
+        (LEAST | {"model": 3}, TypeError, "model must be a table of settings, got 3"),
+        (LEAST | {"model": {"laeyrs": 2}}, ValueError, "unknown key 'model.laeyrs'; expected lay"),
+        (LEAST | {"model": {"layers": -1}}, ValueError, "^model.layers must be at least 0"),
+        (LEAST | {"model": {"objective": "svm"}}, ValueError, "^model.objective must be one of"),
+        (with_data(train=3), ValueError, "^data.train must be a path, got 3"),
+        (with_data(dev=""), ValueError, "^data.dev must be a path"),
+        (with_data(task="parsing"), ValueError, "data.task must be one of pos.*got 'parsing'"),
+        (with_data(task=["pos"]), ValueError, "data.task must be one of"),
+        (with_data(format="xml"), ValueError, "^data.format must be one of auto, conllu.*'xml'"),
+        (with_data(lowercase="yes"), TypeError, "^data.lowercase must be true or false, got 'yes'"),
+        (with_data(min_count=0), ValueError, "^data.min_count must be at least 1"),
+        (with_data(scheme="BIOES"), ValueError, "data.scheme is a setting of the task ner, not of"),
+        (with_data(partial=True), ValueError, "data.partial is a setting of the task ner"),
+        (with_data(task="ner", column="xpos"), ValueError, "of the task pos or segmentation, not"),
+        (LEAST | {"optimizer": {"learning_rate": 0}}, ValueError, "learning_rate must be positive"),
+        (LEAST | {"optimizer": {"learning_rate": None}}, TypeError, "must be a number, got None"),
+        (LEAST | {"optimizer": {"clip": -1}}, ValueError, "^optimizer.clip must be positive"),
+        (
+            LEAST | {"optimizer": {"warmup": 1}},
+            ValueError,
+            r"^optimizer.warmup must be in \[0, 1\)",
+        ),
+        (LEAST | {"optimizer": {"schedule": "cosine"}}, ValueError, "schedule must be one of lin"),
+        (LEAST | {"training": {"epochs": 0}}, ValueError, "^training.epochs must be at least 1"),
+        (LEAST | {"training": {"epochs": "9"}}, TypeError, "^training.epochs must be an int"),
+        (LEAST | {"training": {"batch_unit": "bytes"}}, ValueError, "batch_unit must be one of"),
+        (
+            LEAST | {"training": {"patience": 0}},
+            ValueError,
+            "^training.patience must be at least 1",
+        ),
+        (LEAST | {"training": {"seed": -1}}, ValueError, "^training.seed must be at least 0"),
+        (LEAST | {"training": {"device": "gpu"}}, ValueError, "^training.device must be auto, cpu"),
+        (
+            LEAST | {"training": {"precision": "int8"}},
+            ValueError,
+            "^training.precision must be one",
+        ),
+        (LEAST | {"decoding": {"decoder": "crf"}}, ValueError, "^decoding.decoder must be one of"),
+        (
+            LEAST | {"decoding": {"repair": "no"}},
+            ValueError,
+            "repair must be one of rule, mbr, none",
+        ),
+    ],
+)
+def test_a_config_says_what_is_wrong(values, error, message):
+    with pytest.raises(error, match=message):
+        Config.from_dict(values)
+
+
+def test_settings_of_other_tasks_may_keep_their_defaults():
+    assert DataConfig("train.conllu").task_settings == {"column": "upos"}
+    assert DataConfig("x", task="ner", strict=False).task_settings == {
+        "scheme": "IOB2",
+        "strict": False,
+    }
+    assert set(DataConfig("x", task="segmentation").task_settings) == {"column", "spaces"}
+
+
+# ----------------------------------------------------------------------------------------- configs/
+
+
+def test_there_are_configs():
+    assert {path.stem for path in CONFIGS} >= {"pos", "pos-2-layers", "segmentation", "ner"}
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_configs_are_valid_and_headed_by_their_command(path):
+    tomllib = pytest.importorskip("tomllib")
+    text = path.read_text(encoding="utf-8")
+    assert re.search(rf"^# +bcrf train configs/{re.escape(path.name)}", text, re.MULTILINE)
+    config = Config.from_dict(tomllib.loads(text))
+    assert config.output == f"runs/{path.stem}"
