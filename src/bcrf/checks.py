@@ -55,9 +55,7 @@ class set_checks:
 def values_visible(x: Tensor) -> bool:
     """Whether a branch on the values of `x` is free: eager mode, on the CPU, a real tensor."""
     return (
-        not torch.compiler.is_compiling()
-        and x.is_cpu
-        and type(x) in (Tensor, torch.nn.Parameter)
+        not torch.compiler.is_compiling() and x.is_cpu and type(x) in (Tensor, torch.nn.Parameter)
     )
 
 

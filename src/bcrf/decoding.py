@@ -15,6 +15,7 @@ from .inference import Bregman, Solver, viterbi
 from .inference.viterbi import best_score
 from .kernels import native, ops
 from .logspace import wide_dtype
+from .room import roomy, without_room
 
 __all__ = ["CertifiedTags", "certified_decode", "decode", "map_decode"]
 
@@ -76,17 +77,17 @@ def certified_decode(
         if found is not None:
             tags, score, certified = found
             return CertifiedTags(tags, best_score(chain, tags, score), certified)
-    problem = chain.detach()
+    problem = roomy(chain)
     with torch.no_grad():
         arcs = fold(problem)
         lam = solver.dual(arcs / tau) * tau
         tags, certified = _joined_maxima(arcs, lam)
         if not values_visible(tags):
-            best = viterbi(problem, backend)[1]
+            best = kernels.get(backend, chain.unary).best_paths(arcs)
             tags = torch.where(certified.unsqueeze(1), tags, best)
         elif not bool(certified.all()):
             tags[~certified] = viterbi(problem[~certified], backend)[1]
-    return CertifiedTags(chain.pad(tags), chain.score(tags), certified)
+    return CertifiedTags(chain.pad(without_room(tags)), problem.score(tags), certified)
 
 
 def map_decode(
@@ -136,7 +137,9 @@ def _row_maxima(arcs: Arcs, right: Tensor) -> Tensor:
     """max_t(pair[e, s, t] + right[e, t]), [B, m, T], a few sentences at a time where possible."""
     batch, edges, num_tags = right.shape
     scores = arcs.pair.scores
-    size = max(1, _CHUNK // max(1, edges * num_tags**2)) if values_visible(right) else batch
+    if not values_visible(right):
+        return (scores + right.unsqueeze(-2)).amax(-1)
+    size = max(1, _CHUNK // max(1, edges * num_tags**2))
     maxima = [
         (
             (scores if arcs.pair.shared else scores[b : b + size]) + right[b : b + size, :, None]

@@ -63,11 +63,16 @@ def _scan(
 ) -> tuple[tuple[Tensor, ...], Tensor]:
     """`loop` as an operator. It wants a carry that keeps its strides, and outputs that share no
     memory with the carry."""
+    first = columns[0]
+    places = torch.arange(first.shape[1], device=first.device)
 
     def plain(carry: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return tuple(x.contiguous() for x in carry)
 
     def body(carry: tuple[Tensor, ...], row: tuple[Any, ...]) -> Any:
+        # Inductor wants to know what the number of rounds is made of, if that is a sum such as
+        # n + 3; it does if the body asks for a size like that.
+        places.size(0)
         carry, output = step(carry, row)
         return plain(carry), output.clone()
 

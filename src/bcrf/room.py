@@ -1,8 +1,9 @@
 """Room beyond the lengths, which chains have while they are solved in a graph.
 
-`torch.compile` and `torch.export` take a size of 0 or 1 for a case of its own. The n - 1 edges of a
-sentence of two words would be one: a graph that was made for longer ones would not take it. With
-one position more there are n edges. Outside a graph these functions do nothing.
+`torch.compile` and `torch.export` take a size of 0 or 1 for a case of its own, and so they would
+sizes that follow from the length: the number of edges, or of positions of one parity. With a few
+positions more than the longest sentence no such size is below 2, and a graph serves all lengths.
+Outside a graph these functions do nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from .loops import in_graph
 
 __all__ = ["roomy", "with_room", "without_room"]
 
-_ROOM = 1
+_ROOM = 4
 
 
 def roomy(chain: LinearChain) -> LinearChain:

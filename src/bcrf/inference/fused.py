@@ -21,6 +21,7 @@ from ..logspace import matmul
 
 __all__ = ["Fused", "fused_value"]
 
+
 class Fused(Protocol):
     """A solver that has a compiled kernel for its value."""
 

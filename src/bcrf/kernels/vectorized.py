@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from ..arcs import Arcs, Pairs
 from ..checks import values_visible
@@ -35,17 +34,7 @@ def project(
     arcs: Arcs, lam: Tensor, omegas: Sequence[float], first: int, tolerance: float | None
 ) -> Tensor:
     """See `naive.project`. All positions of one parity at once: block coordinate descent on D."""
-    if in_graph():
-        n = lam.shape[1]
-        longer = _longer(arcs), _padded(lam)
-        return _project(*longer, omegas, first, tolerance)[:, :n]
-    return _project(arcs, lam.clone(), omegas, first, tolerance)
-
-
-def _project(
-    arcs: Arcs, lam: Tensor, omegas: Sequence[float], first: int, tolerance: float | None
-) -> Tensor:
-    """`project`, of `lam` in place."""
+    lam = lam.clone()
     if tolerance is None:
         for k, omega in enumerate(omegas):
             _step(arcs, lam, first if k % 2 == 0 else 3 - first, omega)
@@ -61,18 +50,6 @@ def _project(
         relax = torch.where(finish, one, planned)
         _step(arcs, lam, first if k % 2 == 0 else 3 - first, torch.where(running, relax, 0.0))
     return lam
-
-
-def _longer(arcs: Arcs) -> Arcs:
-    """`arcs` with more positions, so that there are two or more of each parity: a graph takes one
-    for a case of its own."""
-    pair = arcs.pair if arcs.pair.shared else Pairs(_padded(arcs.pair.scores))
-    left, right, alone, live = map(_padded, (arcs.left, arcs.right, arcs.alone, arcs.live))
-    return Arcs(left, right, pair, alone, live, arcs.lengths)
-
-
-def _padded(x: Tensor) -> Tensor:
-    return pad(x, (0, 0) * (x.dim() - 2) + (0, 4))
 
 
 def _step(arcs: Arcs, lam: Tensor, first: int, omega: float | Tensor) -> None:

@@ -74,19 +74,28 @@ class Book:
         """
         if table in self.experiments:
             experiment = self.experiments[table]
-            selection.check([experiment])
+            _check([experiment], selection, workplace)
             for cell in cells(experiment, selection):
                 yield TrainingJob(cell, workplace)
         elif table in self.timings:
             timing = self.timings[table]
-            selection.check([self.experiments[name] for name in timing.sources])
+            _check([self.experiments[name] for name in timing.sources], selection, workplace)
             yield from timing_jobs(timing, selection, workplace)
         elif table in self.analyses:
             analysis = self.analyses[table]
-            selection.check([self.experiments[name] for name in analysis.sources])
+            _check([self.experiments[name] for name in analysis.sources], selection, workplace)
             yield from analysis_jobs(analysis, selection, workplace)
         else:
             raise ExperimentError(
                 f"there is no table {table!r} in {self.folder}; expected one of "
                 f"{', '.join(self.tables) or 'none'}"
             )
+
+
+def _check(experiments: list[Experiment], selection: Selection, workplace: Workplace) -> None:
+    """Raise where the user names what none of these experiments has."""
+    selection.check(experiments)
+    networks = dict.fromkeys(name for e in experiments for name in e.networks)
+    for name in workplace.pretrained:
+        if name not in networks:
+            raise ExperimentError(f"pretrained: {name!r} is none of {', '.join(networks)}")
