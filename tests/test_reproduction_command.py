@@ -133,7 +133,7 @@ def test_wrong_command_lines(tmp_path, capsys, arguments, code, message):
         ("pos.toml", "kind = 'accuracy'", "pos: corpora is missing; expected a table of tables"),
         ("results/pos.jsonl", "{\n", "pos.jsonl:1: is no JSON"),
         ("template.md", "{{ tabel pos }}\n", "template.md: {{ tabel pos }} is none of source, "),
-        ("template.md", "{{ table poss }}\n", "{{ table poss }}: there is no 'poss'"),
+        ("template.md", "{{ table poss }}\n", "{{ table poss }}: 'poss' is none of "),
     ],
 )
 def test_wrong_files_are_named(tmp_path, capsys, name, text, message):

@@ -107,7 +107,7 @@ def _scaling(book: Book, results: Results) -> list[Panel]:
         _time_panel(timed, measure, along)
         for plan in book.timings.values()
         for timed in Timed.all(plan, results)
-        if any(row["source"] == "chains" for row in timed.rows)
+        if timed.chains
         for measure in ("training", "decoding")
         for along in ("length", "tags")
     ]
@@ -116,7 +116,7 @@ def _scaling(book: Book, results: Results) -> list[Panel]:
 def _time_panel(timed: Timed, measure: str, along: str) -> Panel:
     sizes = timed.plan.scaling
     fixed, value = ("tags", sizes.tag) if along == "length" else ("length", sizes.length)
-    rows = [row for row in timed.rows if row["source"] == "chains" and row[fixed] == value]
+    rows = [row for row in timed.chains if row[fixed] == value]
 
     def panel(axis: Axes) -> None:
         for backend, line in zip(timed.plan.backends, ("--", "-"), strict=False):

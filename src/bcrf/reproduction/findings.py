@@ -225,8 +225,6 @@ class SpeedCheck:
             backend = plan.backends[0]
             for timed in Timed.all(plan, results):
                 for row in timed.rows:
-                    if "corpus" not in row:
-                        continue
                     place = (row["source"], row["network"], row["corpus"])
                     speeds = [
                         timed.speed_up(self.measure, backend, place, method)

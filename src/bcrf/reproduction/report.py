@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -47,17 +47,24 @@ def report(book: Book, results: Results, template: Path, name: str) -> str:
         name: of the page, after which plots are called.
     """
 
+    names: dict[str, Collection[str]] = {
+        "table": book.experiments,
+        "ill-formed": book.experiments,
+        "timing": book.timings,
+        "analysis": book.analyses,
+        "figure": FIGURES,
+    }
+
     def replace(match: re.Match[str]) -> str:
         kind, _, argument = match[1].partition(" ")
-        maker = _MAKERS.get(kind)
-        if maker is None:
+        if kind not in _MAKERS:
+            raise ExperimentError(f"{template}: {match[0]} is none of {', '.join(_MAKERS)}")
+        known = names.get(kind, ("",))
+        if argument not in known:
             raise ExperimentError(
-                f"{template}: {match[0]} is none of {', '.join(_MAKERS)}, with a name"
+                f"{template}: {match[0]}: {argument!r} is none of {', '.join(known)}"
             )
-        try:
-            return maker(book, results, argument, name).rstrip("\n")
-        except KeyError as error:
-            raise ExperimentError(f"{template}: {match[0]}: there is no {error}") from error
+        return _MAKERS[kind](book, results, argument, name).rstrip("\n")
 
     return _MARK.sub(replace, template.read_text(encoding="utf-8"))
 

@@ -20,7 +20,10 @@ from .methods import decoder, loss_solver
 from .plans import TimingPlan
 from .stopwatch import in_turns, summary
 
-__all__ = ["ScalingJob"]
+__all__ = ["CHAINS", "ScalingJob"]
+
+CHAINS = "chains"
+"""In place of the experiment that other times belong to."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class ScalingJob(Job):
     @property
     def key(self) -> dict[str, Any]:
         size = {"length": self.length, "tags": self.tags, "batch": self.plan.scaling.batch}
-        return {"table": self.plan.name, "source": "chains", **size, **place(self.workplace.device)}
+        return {"table": self.plan.name, "source": CHAINS, **size, **place(self.workplace.device)}
 
     @property
     def title(self) -> str:

@@ -10,6 +10,7 @@ from .markdown import MISSING, table, times
 from .methods import Method
 from .plans import TimingPlan
 from .results import Results
+from .scaling import CHAINS
 
 __all__ = ["Timed", "timing_tables"]
 
@@ -21,11 +22,14 @@ _BASES = {"training": "the forward algorithm", "decoding": "Viterbi"}
 
 
 class Timed:
-    """The rows of a plan on one device with so many threads."""
+    """The rows of a plan on one device with so many threads: of networks, and of chains alone."""
 
     def __init__(self, plan: TimingPlan, results: Results, hardware: tuple[Any, ...]) -> None:
         self.plan, self.hardware = plan, hardware
-        self.rows = [row for row in results.rows[plan.name] if _hardware(row) == hardware]
+        rows = [row for row in results.rows[plan.name] if _hardware(row) == hardware]
+        self.cpu = rows[0]["machine"]["cpu"] if rows else ""
+        self.rows = [row for row in rows if row["source"] != CHAINS]
+        self.chains = [row for row in rows if row["source"] == CHAINS]
 
     @classmethod
     def all(cls, plan: TimingPlan, results: Results) -> list[Timed]:
@@ -34,10 +38,10 @@ class Timed:
 
     @property
     def title(self) -> str:
-        machine = self.rows[0]["machine"]
         device, threads = self.hardware
-        cpu = f"{machine['cpu']}, {threads} thread{'' if threads == 1 else 's'}"
-        return cpu if device == "cpu" else str(device)
+        if device != "cpu":
+            return str(device)
+        return f"{self.cpu}, {threads} thread{'' if threads == 1 else 's'}"
 
     def row(self, source: str, network: str, corpus: str) -> dict[str, Any] | None:
         place = {"source": source, "network": network, "corpus": corpus}
@@ -62,10 +66,10 @@ class Timed:
 
 def timing_tables(plan: TimingPlan, experiments: dict[str, Experiment], results: Results) -> str:
     """For each hardware, measure and backend."""
-    everywhere = Timed.all(plan, results) or [Timed(plan, results, ("nowhere yet", None))]
+    everywhere = Timed.all(plan, results) or [Timed(plan, results, ("no machine yet", None))]
     parts = []
     for timed in everywhere:
-        parts.append(f"### Times on {timed.title if timed.rows else 'no machine yet'}\n")
+        parts.append(f"### Times on {timed.title}\n")
         for measure in ("training", "decoding"):
             for version, backend in zip("abcdef", plan.backends, strict=False):
                 about = _VERSIONS.get(backend, f"backend {backend}")
@@ -104,9 +108,7 @@ def _places(timed: Timed, measure: str) -> Iterator[tuple[str, str, str]]:
     wanted = timed.plan.training if measure == "training" else timed.plan.decoding
     paper = [(key[1], key[2], key[3]) for key in timed.plan.paper if key[0] == measure]
     measured = [
-        (row["source"], row["network"], row["corpus"])
-        for row in timed.rows
-        if measure in row and "corpus" in row
+        (row["source"], row["network"], row["corpus"]) for row in timed.rows if measure in row
     ]
     found = dict.fromkeys((*paper, *measured))
     yield from sorted((p for p in found if p[0] in wanted), key=lambda p: wanted.index(p[0]))
