@@ -12,93 +12,13 @@ import pytest
 
 from bcrf.cli.config_file import read_config
 from bcrf.reproduction import Book, Results, report, write_report
-from bcrf.reproduction.findings import CHECKS, SPEED_CHECKS, findings
+from bcrf.reproduction.analysis_tables import MEASURES
+from bcrf.reproduction.figures import FIGURES
 from bcrf.reproduction.results import Statistic
 from tests.reproduction_cases import TEMPLATE, book
+from tests.reproduction_rows import PLACE, page, results, row, timed
 
 ROOT = Path(__file__).parent.parent
-
-PLACE = ("pos", "", "0", "english")
-
-
-def evaluated(score: float, ill_formed: int = 0) -> dict[str, Any]:
-    return {"score": score, "scores": {}, "ill_formed": ill_formed, "agreement": 1.0, "same": 1.0}
-
-
-def row(
-    table: str = "pos",
-    objective: str = "crf",
-    seed: int = 0,
-    corpus: str = "english",
-    variant: str = "",
-    network: str = "0",
-    ill_formed: int = 0,
-    **scores: float,
-) -> dict[str, Any]:
-    """A row of a log, with these test scores by decoder (dashes as underscores)."""
-    names = {"mean_field_": "mean_field-", "bregman_": "bregman-", "certified_": "certified-"}
-    decoders = {}
-    for key, score in scores.items():
-        name = key
-        for before, after in names.items():
-            name = name.replace(before, after)
-        decoders[name.replace("_relaxed", "-relaxed")] = evaluated(score / 100, ill_formed)
-    return {
-        "table": table,
-        "corpus": corpus,
-        "network": network,
-        "variant": variant,
-        "objective": objective,
-        "seed": seed,
-        "edition": "UD r2.15",
-        "python": "3.11.0",
-        "torch": "2.13.0",
-        "machine": {"device": "cpu", "cpu": "Abacus", "cores": 2, "threads": 1},
-        "training": {"sentences": 1234},
-        "evaluations": {"test": {"sentences": 50, "tokens": 500, "decoders": decoders}},
-    }
-
-
-def timed(source: str = "pos", ratio: float = 2.0, **changes: Any) -> dict[str, Any]:
-    def backend(methods: list[str], scale: float) -> dict[str, Any]:
-        base, *rest = methods
-        times = {base: 0.8 * scale} | dict.fromkeys(rest, 0.8 * scale / ratio)
-        return {name: {"median": t, "low": t, "high": t, "rounds": 3} for name, t in times.items()}
-
-    training, decoding = (
-        {"tokens": 9, "torch": backend(methods, 1.0), "auto": backend(methods, 0.25)}
-        for methods in (
-            ["crf", "mean_field-10", "bregman-10"],
-            ["viterbi", "bregman-10", "mean_field-10"],
-        )
-    )
-    return {
-        "table": "timing",
-        "source": source,
-        "corpus": "english",
-        "network": "0",
-        "device": "cpu",
-        "threads": 1,
-        "python": "3.11.0",
-        "torch": "2.13.0",
-        "machine": {"device": "cpu", "cpu": "Abacus", "cores": 2, "threads": 1},
-        "weights": "trained",
-        "batches": 8,
-        "training": training,
-        "decoding": decoding,
-    } | changes
-
-
-def results(rows: list[dict[str, Any]]) -> Results:
-    tables = ("pos", "segmentation", "partial", "timing", "analysis")
-    return Results({name: [r for r in rows if r["table"] == name] for name in tables})
-
-
-def page(tmp_path: Path, rows: list[dict[str, Any]], template: str) -> str:
-    file = tmp_path / "template.md"
-    file.write_text(template)
-    return report(book(tmp_path), results(rows), file, "page")
-
 
 # ---------------------------------------------------------------------------------------- numbers
 
@@ -184,9 +104,11 @@ def test_speed_ups_are_relative_to_the_first_method(tmp_path):
 
 def test_times_without_a_trained_model_are_marked_and_hardware_is_kept_apart(tmp_path):
     other = timed(threads=2, weights="fresh", ratio=0.5)
-    text = page(tmp_path, [timed(), other], "{{ timing timing }}\n")
+    text = page(tmp_path, [timed(), timed("partial", load=7.5), other], "{{ timing timing }}\n")
     first, second = text.split("### Times on Abacus, 2 threads")
     assert "fresh" not in first
+    assert "Other load of the machine: 0.25 to 7.5 processes." in first
+    assert "Other load of the machine: 0.25 to 0.25 processes." in second
     assert "| pos | english | no layers (fresh weights) | 100.0 | ×0.50 | ×0.50 | ×6.1 |" in second
 
 
@@ -200,112 +122,6 @@ def test_the_paper_is_compared_over_all_cells(tmp_path):
     text = page(tmp_path, rows, "{{ compared }}\n")
     numbers = "2 | -0.40 | +0.20 (crf + viterbi) | -1.00 (crf + bregman-10) | UD r2.15"
     assert f"| pos | english | no layers | {numbers} |" in text
-
-
-# --------------------------------------------------------------------------------------- findings
-
-
-def verdicts(tmp_path: Path, rows: list[dict[str, Any]]) -> dict[str, str]:
-    found = findings(book(tmp_path), results(rows))
-    return {finding.claim.partition(" (")[0]: finding.verdict for finding in found}
-
-
-GOOD = [
-    row(viterbi=91.3, bregman_5=91.2, bregman_10=91.3, mean_field_5=90.6, mean_field_10=90.7),
-    row(objective="bregman", viterbi=91.1, bregman_10=91.1, certified_10=91.1),
-    row(
-        "segmentation",
-        corpus="chinese",
-        viterbi=84.2,
-        mean_field_5=72.9,
-        mean_field_10=74.6,
-        bregman_10=83.7,
-        bregman_10_relaxed=84.1,
-        certified_10=84.2,
-    ),
-    row("segmentation", "mean_field", corpus="chinese", viterbi=77.6, mean_field_10=82.0),
-    row("segmentation", "bregman", corpus="chinese", bregman_10=83.2),
-    row("segmentation", "unstructured", corpus="chinese", unstructured=47.3),
-    row("partial", variant="exclusive", viterbi=90.5, bregman_10=90.5),
-    row("partial", "bregman", variant="exclusive", bregman_10=90.6),
-    # What was run beside the table's own reading is no evidence.
-    row("partial", "bregman", variant="literal", bregman_10=10.0),
-    row("partial", variant="literal", viterbi=90.0, bregman_10=10.0),
-    timed(ratio=2.0),
-]
-
-
-def test_the_papers_own_numbers_bear_out_its_findings(tmp_path):
-    found = verdicts(tmp_path, GOOD)
-    assert len(found) == len(CHECKS) + len(SPEED_CHECKS)
-    ner = [claim for claim in found if claim.startswith("NER")]
-    equal = "MF-10 decoding takes less time than BCRF-10 decoding"
-    assert {claim: verdict for claim, verdict in found.items() if verdict != "holds"} == {
-        ner[0]: "not measured",
-        equal: "fails in 1 of 1",
-    }
-
-
-@pytest.mark.parametrize(
-    ("rows", "claim"),
-    [
-        (
-            [row(viterbi=91.3, bregman_10=91.1)],
-            "POS: BCRF decoding of a CRF-trained model is within",
-        ),
-        (
-            [row(viterbi=91.3, bregman_5=91.5)],
-            "POS: BCRF decoding of a CRF-trained model is within",
-        ),
-        ([row(viterbi=91.3, certified_10=91.2)], "Ours: certified decoding equals"),
-        ([row(viterbi=91.3, bregman_10_relaxed=91.0)], "Ours: relaxed BCRF-10"),
-        (
-            [row("segmentation", corpus="chinese", viterbi=84.2, bregman_10=83.5)],
-            "Segmentation: BCRF-10 decoding of a CRF-trained model is within",
-        ),
-        (
-            [row("segmentation", corpus="chinese", bregman_10=83.7, mean_field_5=79.0)],
-            "Segmentation: BCRF-10 decoding of a CRF-trained model is at least",
-        ),
-        (
-            [row("segmentation", corpus="chinese", viterbi=84.2, mean_field_10=84.2)],
-            "MF is behind under constraints",
-        ),
-        (
-            [
-                row("partial", variant="exclusive", viterbi=90.5),
-                row("partial", "bregman", variant="exclusive", bregman_10=89.9),
-            ],
-            "Partial NER: BCRF training equals CRF training",
-        ),
-        ([timed(ratio=0.9)], "BCRF-10 decoding takes less time than Viterbi"),
-        ([timed(ratio=0.9)], "Training with BCRF-10 takes less time"),
-    ],
-)
-def test_findings_can_fail(tmp_path, rows, claim):
-    found = findings(book(tmp_path), results(rows))
-    (finding,) = [one for one in found if one.claim.startswith(claim)]
-    assert finding.verdict == "fails in 1 of 1"
-    assert not finding.evidence[0].holds
-
-
-def test_findings_name_their_numbers(tmp_path):
-    rows = [row(viterbi=91.3, bregman_5=91.3, bregman_10=91.15)]
-    text = page(tmp_path, rows, "{{ findings }}\n")
-    assert text.startswith(
-        "- **fails in 1 of 2**: POS: BCRF decoding of a CRF-trained model is within 0.1 of "
-        "Viterbi.\n"
-        "    - pos, english, no layers: crf + bregman-5 91.30, crf + viterbi 91.30 (+0.00)\n"
-        "    - **no:** pos, english, no layers: crf + bregman-10 91.15, crf + viterbi 91.30 "
-        "(-0.15; paper -0.1)\n"
-    )
-    assert "- **not measured**: Segmentation: BCRF-10" in text
-
-
-def test_a_difference_at_the_bound_is_within_it(tmp_path):
-    rows = [row(viterbi=91.3, bregman_10=91.2)]  # 0.1 and a little, in binary
-    claim = "POS: BCRF decoding of a CRF-trained model is within 0.1 of Viterbi"
-    assert verdicts(tmp_path, rows)[claim] == "holds"
 
 
 # ------------------------------------------------------------------------------- pages and plots
@@ -388,6 +204,20 @@ def test_plots_are_drawn_beside_the_page_and_are_always_the_same(tmp_path):
     drawn = pages[0].with_name("page-iterations.svg").read_text()
     for words in ("Viterbi", "BCRF (paper)", "MF", "pos english no layers"):
         assert words in drawn
+
+
+def test_shares_are_drawn_in_percent_and_errors_as_they_are(tmp_path):
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    panels = FIGURES["errors"](book(tmp_path), results([ANALYSED]))
+    assert len(panels) == len(MEASURES)
+    drawn = {}
+    for (measure, temperature), panel in zip(MEASURES, panels, strict=True):
+        axis = figure.add_subplot()
+        panel(axis)
+        drawn[measure, temperature] = [list(line.get_ydata()) for line in axis.get_lines()]
+    assert drawn["error", 1.0] == [[0.5, 0.0005]] * 2
+    assert drawn["agreement", 0.1] == [[90.0, 90.0]] * 2
+    assert drawn["certified", 0.1] == [[25.0, 25.0]] * 2
 
 
 def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):

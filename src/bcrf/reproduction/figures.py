@@ -63,6 +63,14 @@ def _pyplot() -> Any:
 Panel = Callable[[Axes], None]
 
 
+def _along(axis: Axes, name: str, values: set[int]) -> None:
+    """Numbers that double rather than grow one by one, each with its own mark."""
+    axis.set_xscale("log")
+    axis.set_xlabel(name)
+    axis.set_xticks(sorted(values), list(map(str, sorted(values))))
+    axis.minorticks_off()
+
+
 def _iterations(book: Book, results: Results) -> list[Panel]:
     """Score against iterations, of CRF-trained models."""
     return [
@@ -93,8 +101,7 @@ def _score_panel(book: Book, results: Results, place: Place) -> Panel:
             axis.plot(*zip(*sorted(points), strict=True), marker=marker, markersize=3, label=label)
         network = experiment.networks[place[2]].title
         axis.set_title(" ".join(part for part in (place[0], place[3], network, place[1]) if part))
-        axis.set_xscale("log")
-        axis.set_xlabel("iterations")
+        _along(axis, "iterations", {k for points in curves.values() for k, _ in points})
         axis.set_ylabel("test score, %")
         axis.legend()
 
@@ -129,9 +136,8 @@ def _time_panel(timed: Timed, measure: str, along: str) -> Panel:
                 label = f"{name} ({backend})"
                 axis.plot(*zip(*points, strict=True), line, marker=".", label=label)
         axis.set_title(f"{measure}, {fixed} = {value}, batch {sizes.batch}\n{timed.title}")
-        axis.set_xscale("log")
+        _along(axis, along, {row[along] for row in rows})
         axis.set_yscale("log")
-        axis.set_xlabel(along)
         axis.set_ylabel("seconds")
         axis.legend(fontsize=4, ncols=2)
 
@@ -151,17 +157,19 @@ def _errors(book: Book, results: Results) -> list[Panel]:
 
 def _error_panel(book: Book, row: dict[str, Any], measure: tuple[str, float]) -> Panel:
     name, temperature = measure
+    scale = 1 if name == "error" else 100  # shares are shown in percent
 
     def panel(axis: Axes) -> None:
         entries = [e for e in row["results"] if e["temperature"] == temperature]
         for setting in dict.fromkeys(entry["setting"] for entry in entries):
-            points = [(e["iterations"], e[name]) for e in entries if e["setting"] == setting]
+            points = [
+                (e["iterations"], scale * e[name]) for e in entries if e["setting"] == setting
+            ]
             axis.plot(*zip(*sorted(points), strict=True), marker=".", label=setting)
         axis.set_title(f"{model_title(row, book.experiments)}\n{MEASURES[measure]}")
-        axis.set_xscale("log")
+        _along(axis, "iterations", {entry["iterations"] for entry in entries})
         if name == "error":
             axis.set_yscale("log")
-        axis.set_xlabel("iterations")
         axis.legend(fontsize=5)
 
     return panel

@@ -11,7 +11,7 @@ from typing import Any
 from .experiment import Experiment, ExperimentError
 from .methods import check_objective
 
-__all__ = ["Cell", "Selection", "cells"]
+__all__ = ["Cell", "Selection", "cells", "groups"]
 
 
 @dataclass(frozen=True)

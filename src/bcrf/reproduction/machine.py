@@ -20,13 +20,15 @@ __all__ = ["circumstances", "place"]
 
 
 def circumstances(device: torch.device) -> dict[str, Any]:
-    """Plain values for the log: versions, and the machine (but not its name)."""
+    """Plain values for the log: versions, the machine (but not its name), and how many processes
+    it was busy with in the last minute."""
     return {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "bcrf": metadata.version("bcrf"),
         "commit": _commit(),
         "torch": torch.__version__,
         "python": platform.python_version(),
+        "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
         "machine": {
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
             "cpu": _cpu(),

@@ -25,6 +25,7 @@ __all__ = [
     "TEMPERATURE",
     "Decoded",
     "Method",
+    "agreement",
     "check_decoder",
     "check_objective",
     "decoder",

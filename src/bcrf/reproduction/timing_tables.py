@@ -70,6 +70,10 @@ def timing_tables(plan: TimingPlan, experiments: dict[str, Experiment], results:
     parts = []
     for timed in everywhere:
         parts.append(f"### Times on {timed.title}\n")
+        if loads := [row["load"] for row in timed.rows if row["load"] is not None]:
+            parts.append(
+                f"Other load of the machine: {min(loads):g} to {max(loads):g} processes.\n"
+            )
         for measure in ("training", "decoding"):
             for version, backend in zip("abcdef", plan.backends, strict=False):
                 about = _VERSIONS.get(backend, f"backend {backend}")
