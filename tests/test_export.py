@@ -117,8 +117,9 @@ def test_programs(head: str, kind: Pairs) -> None:
     file.seek(0)
     loaded = torch.export.load(file)
     for batch, n in SIZES:
-        if kind == "per_pair" and (n < 3 or batch == 1):
-            continue  # torch takes an input of size 1 for a case of its own
+        # torch takes a size of 1 for a case of its own: here of an output or input.
+        if (head == "edges" and n == 2) or (kind == "per_pair" and (n < 3 or batch == 1)):
+            continue
         arguments = inputs(batch, n, kind)
         with torch.no_grad():
             expected = model(*arguments)
@@ -136,7 +137,7 @@ class Session(NamedTuple):
 
 
 def session(head: str, kind: Pairs = "shared", constrained: bool = True) -> Session:
-    model = Tagger(HEADS[head], constrained)
+    model = Tagger(HEADS[head], constrained).eval()
     arguments = inputs(*EXAMPLE, kind)
     program = torch.onnx.export(
         model, arguments, dynamic_shapes=sizes(arguments), dynamo=True, verbose=False
@@ -170,25 +171,21 @@ def test_onnx(head: str, kind: Pairs) -> None:
         arguments = inputs(batch, n, kind)
         with torch.no_grad():
             expected = outputs(exported.model(*arguments))
-        found = exported.run(*arguments)
-        assert_close(found, expected, rtol=1e-4, atol=1e-5, msg=lambda m: f"{batch, n}: {m}")
+        assert_close(exported.run(*arguments), expected, rtol=1e-4, atol=1e-5)
     if head in ("viterbi", "crf"):
         assert "Scan" in exported.operators  # not one copy of the step per position
 
 
 @slow
-def test_ties_are_broken_as_in_eager_mode() -> None:
-    """The first of several best tags, from the end of the sentence: sums of integers are exact."""
-    exported = session("viterbi", constrained=False)
-    exported.model.transitions.data.zero_().fill_diagonal_(1)
-    many = 0
+def test_ties_are_broken_as_by_torch_operations() -> None:
+    """Sums of small integers are exact, and often equal. (The compiled kernels may choose another
+    of several best sequences.)"""
+    exported = session("viterbi", "per_pair", constrained=False)
+    ties = 0
     for n in range(1, 12):
-        emissions, mask = inputs(8, n, "shared", whole=True)
-        found = exported.run(emissions, mask)
-        with torch.no_grad():
-            expected = exported.model(emissions, mask)
-            chain = LinearChain(emissions, exported.model.transitions, mask.sum(1))
-            scores = bcrf.k_best(chain, 2)[0]
-        assert_close(found, expected)
-        many += int((scores[:, 0] == scores[:, 1]).sum())
-    assert many > 40
+        emissions, mask, pairs = inputs(8, n, "per_pair", whole=True)
+        chain = LinearChain(emissions, pairs, mask.sum(1))
+        assert_close(exported.run(emissions, mask, pairs), bcrf.viterbi(chain, "torch"))
+        best, second = bcrf.k_best(chain, 2)[0].unbind(1)
+        ties += int((best == second).sum())
+    assert ties > 40

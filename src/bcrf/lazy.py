@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 class cached_property(Generic[T]):
     """Computed when first read, then kept in the instance's `__dict__` (frozen dataclasses too),
-    or in a graph in its dict `kept`, if it has one.
+    or in a graph in its dict `_kept`, if it has one.
 
     What is read under `no_grad` has no graph. If the instance says that it `requires_grad`, such a
     value is returned but not kept: it would cut the gradient of whoever reads it later.
@@ -52,6 +52,6 @@ def _kept(instance: object) -> dict[str, Any]:
     """Where values are kept: in a graph, `torch.compile` (2.13) forgets an attribute that is set
     after a loop (`loops`), but not an entry of a dict that the instance had before."""
     if torch.compiler.is_compiling():
-        kept: dict[str, Any] = getattr(instance, "kept", instance.__dict__)
+        kept: dict[str, Any] = getattr(instance, "_kept", instance.__dict__)
         return kept
     return instance.__dict__

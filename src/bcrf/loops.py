@@ -2,7 +2,7 @@
 
 `torch.compile` and `torch.export` unroll a Python loop over positions, so that every length needs
 a graph of its own. In a graph these loops are torch's higher-order operators instead: one graph
-serves all lengths, and ONNX has them as `Scan` and `Loop`.
+serves all lengths, and ONNX has them as `Scan` and `Loop`. Before torch 2.13 they are unrolled.
 """
 
 from __future__ import annotations
@@ -21,16 +21,21 @@ Columns = Sequence[Any]
 Step = Callable[[tuple[Tensor, ...], tuple[Any, ...]], tuple[tuple[Tensor, ...], Tensor]]
 
 
+# The operators are prototypes of torch; what is here was tested from this version on.
+_OPERATORS = torch.__version__ >= "2.13"
+
+
 def in_graph() -> bool:
-    """Whether a graph is being made, by torch.compile or torch.export."""
-    return torch.compiler.is_compiling()
+    """Whether a graph is being made, by torch.compile or torch.export, that can have loops."""
+    return _OPERATORS and torch.compiler.is_compiling()
 
 
 def knows(size: int) -> bool:
     """Whether a size is a number here: in a graph it may be a symbol that stands for all."""
     if not in_graph():
         return True
-    from torch.fx.experimental.symbolic_shapes import has_static_value  # 0.3 s; a graph has it
+    # Here, because it takes long to import; who makes graphs has done so.
+    from torch.fx.experimental.symbolic_shapes import has_static_value
 
     return has_static_value(size)
 

@@ -26,7 +26,7 @@ class Solution(ABC):
 
     def __init__(self, chain: LinearChain) -> None:
         self.chain = chain if torch.is_grad_enabled() else chain.detach()
-        self.kept: dict[str, Any] = {}  # by `cached_property`, in a graph
+        self._kept: dict[str, Any] = {}  # by `cached_property`, in a graph
 
     @property
     def requires_grad(self) -> bool:
