@@ -390,6 +390,7 @@ template <class In, class Real, bool kShared> class LaneBregman {
     // leaving and entering from lam: with weight = exp(share - peak), one exponential serves both.
     BCRF_INLINE_MEMBER void exponentiate(Half& half, int64_t at, const Extent& extent) {
         low_ |= any(extent.most - extent.least > load(half.widest + at));
+        if (low_) return;  // beyond what vexp takes
         store(half.leaving_peak + at, extent.leaving);
         store(half.entering_peak + at, extent.entering);
         const Vec<Real> peak = vmax(load(half.peak + at), splat(-big<Real>()));
