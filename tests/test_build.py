@@ -139,7 +139,10 @@ def test_wheel_with_a_compiler_contains_the_extension_and_no_trace_of_this_machi
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if ".dist-info/" not in name]
         assert {"bcrf/py.typed", "bcrf/_native.pyi"} <= set(names)
-        assert {Path(name).suffix for name in names} == {".py", ".pyi", ".so", ".typed"}
+        code = [name for name in names if not name.startswith("bcrf/samples/")]
+        assert {Path(name).suffix for name in code} == {".py", ".pyi", ".so", ".typed"}
+        samples = {Path(name).suffix for name in set(names) - set(code)}
+        assert samples == {".conll", ".conllu", ".md"}
         (extension,) = [name for name in names if name.endswith(".so")]
         assert re.fullmatch(r"bcrf/_native\.[\w.-]+", extension)
         binary = archive.read(extension)
