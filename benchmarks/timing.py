@@ -31,14 +31,15 @@ class Plan:
         least: samples of a function at least.
         slow: (seconds, samples), longest first: those that take longer need only so many.
         most: samples of a function at most.
-        sample: a sample repeats a quick function until it takes so many seconds.
+        sample: a sample repeats a quick function until it takes so many seconds, as long as a slow
+            one takes: all then start from caches that others have filled equally often.
     """
 
     budget: float = 5.0
     least: int = 15
     slow: tuple[tuple[float, int], ...] = ((20.0, 1), (3.0, 3), (0.5, 7))
     most: int = 101
-    sample: float = 2e-3
+    sample: float = 2e-2
 
     def samples(self, seconds: float) -> int:
         """The least number of samples of a function that takes so long."""

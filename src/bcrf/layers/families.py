@@ -41,7 +41,7 @@ class BregmanCRF(ChainLayer):
 class MeanFieldCRF(ChainLayer):
     """Mean field, k parallel updates; the loss is the cross-entropy of the last.
 
-    It cannot represent a forbidden transition: in its updates one costs 10, or `penalty`. Its tags
+    It cannot represent a forbidden transition: in its updates one costs 2, or `penalty`. Its tags
     are independent of each other: so are those of its samples and of its best sequences.
 
     Args:

@@ -1,0 +1,112 @@
+"""The parallel updates of mean field, and their derivatives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import kernels
+from ..logspace import log_softmax, matmul
+from ..loops import in_graph
+
+__all__ = ["expected", "update"]
+
+
+def update(unary: Tensor, pair: Tensor, edges: Tensor, iterations: int) -> Tensor:
+    """log r [B, n, T] after so many updates, from the softmax of `unary` [B, n, T].
+
+    Args:
+        pair: finite, [T, T] or [B, n-1, T, T].
+        edges: bool [B, n-1]: where both ends are in the sentence.
+    """
+    if in_graph() or kernels.observed():  # these look through plain operations only
+        return _plain(unary, pair, edges, iterations)
+    updated: Tensor = _Updates.apply(unary, pair, edges, iterations)  # type: ignore[no-untyped-call]
+    return updated
+
+
+def _plain(unary: Tensor, pair: Tensor, edges: Tensor, iterations: int) -> Tensor:
+    log_r = log_softmax(unary)
+    for _ in range(iterations):
+        log_r = log_softmax(unary + _messages(torch.exp(log_r), pair, edges))
+    return log_r
+
+
+class _Updates(torch.autograd.Function):
+    """`_plain`, whose gradient by the pairs is one matrix product per edge at the end.
+
+    Autograd would write and add up two outer products [B, n-1, T, T] for each update: most of the
+    time of a training step.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, unary: Tensor, pair: Tensor, edges: Tensor, iterations: int) -> Tensor:
+        log_r = log_softmax(unary)
+        rs = [torch.exp(log_r)]
+        for _ in range(iterations):
+            log_r = log_softmax(unary + _messages(rs[-1], pair, edges))
+            rs.append(torch.exp(log_r))
+        ctx.save_for_backward(unary, pair, edges)
+        ctx.rs = rs
+        return log_r
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        unary, pair, edges = ctx.saved_tensors
+        rs, grad = ctx.rs, grads[0]
+        if torch.is_grad_enabled():  # second derivatives are wanted
+            return *_differentiable(unary, pair, edges, len(rs) - 1, grad, ctx), None, None
+
+        # Of the logits of each update, last first.
+        by_logits = [grad - rs[-1] * grad.sum(-1, keepdim=True)]
+        for r in reversed(rs[:-1]):
+            by_r = _messages(by_logits[-1], pair, edges)  # messages are their own adjoint
+            by_logits.append(r * (by_r - (r * by_r).sum(-1, keepdim=True)))
+        by_unary = torch.stack(by_logits).sum(0) if ctx.needs_input_grad[0] else None
+        by_pair = None
+        if ctx.needs_input_grad[1] and len(rs) > 1:
+            by_pair = _outer_products(rs[:-1], by_logits[-2::-1], edges, pair.dim() == 2)
+        return by_unary, by_pair, None, None
+
+
+def _differentiable(
+    unary: Tensor, pair: Tensor, edges: Tensor, iterations: int, grad: Tensor, ctx: Any
+) -> tuple[Tensor | None, ...]:
+    """The derivatives by `unary` and `pair`, with a graph of their own."""
+    log_r = _plain(unary, pair, edges, iterations)
+    wanted = [x for x, needed in zip((unary, pair), ctx.needs_input_grad, strict=False) if needed]
+    found = iter(torch.autograd.grad(log_r, wanted, grad, create_graph=True, allow_unused=True))
+    return tuple(next(found) if needed else None for needed in ctx.needs_input_grad[:2])
+
+
+def _outer_products(
+    rs: list[Tensor], by_logits: list[Tensor], edges: Tensor, shared: bool
+) -> Tensor:
+    """sum over updates k of r_k[i] g_k[i+1]' + g_k[i] r_k[i+1]' at the edges, as one product:
+    [B, n-1, T, T], or [T, T] if it is the sum over all edges that is wanted."""
+    r, g = torch.stack(rs, 2), torch.stack(by_logits, 2)  # [B, n, k, T]
+    left = torch.cat([r[:, :-1], g[:, :-1]], 2)
+    right = torch.cat([g[:, 1:], r[:, 1:]], 2)
+    left = torch.where(edges[:, :, None, None], left, 0.0)
+    if shared:
+        return matmul(left.flatten(0, 2).mT, right.flatten(0, 2))
+    return matmul(left.mT, right)
+
+
+def _messages(r: Tensor, pair: Tensor, edges: Tensor) -> Tensor:
+    """Expected transition scores of each tag, [B, n, T], under its neighbours' r."""
+    forward, backward = expected(r[:, :-1], pair), expected(r[:, 1:], pair.mT)
+    edge = edges.unsqueeze(-1)
+    end = torch.zeros_like(r[:, :1])
+    from_left = torch.cat([end, torch.where(edge, forward, 0.0)], 1)
+    from_right = torch.cat([torch.where(edge, backward, 0.0), end], 1)
+    return from_left + from_right
+
+
+def expected(r: Tensor, pair: Tensor) -> Tensor:
+    """sum_s r[e, s] pair[(e,) s, t]: [B, m, T]."""
+    if pair.dim() == 2:
+        return matmul(r, pair)
+    return matmul(r.unsqueeze(-2), pair).squeeze(-2)
