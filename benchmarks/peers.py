@@ -27,6 +27,7 @@ ALONE = ("--no-deps", "--no-build-isolation")
 # Distribution -> what pip is asked for, step by step. The keys are the packages of the systems.
 PEERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "matplotlib": (("matplotlib",),),
+    "safetensors": (("safetensors",),),  # which our taggers are kept in
     "pytorch-crf": ((*ALONE, "pytorch-crf==0.7.2"),),
     "TorchCRF": ((*ALONE, "TorchCRF==1.1.0"),),
     "torch-struct": ((*ALONE, "torch-struct==0.5"),),

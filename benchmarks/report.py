@@ -56,7 +56,17 @@ def _page(found: Findings, image: str) -> str:
     facts = found.start["machine"].items()
     machine = "\n".join(f"| {name} | {value} |" for name, value in facts if value)
     run = found.rows[0]["run"] if found.rows else "?"
-    sections = (_promises, _defeats, _times, _exactness, _depth, _memory, _missing, _settings)
+    sections = (
+        _promises,
+        _defeats,
+        _times,
+        _exactness,
+        _depth,
+        _memory,
+        _tagging,
+        _missing,
+        _settings,
+    )
     parts = [HEADER.format(run=run, machine=machine, penalty=PENALTY, few=FEW) + image]
     parts += ["\n".join(section(found)) for section in sections]
     return "\n".join(part for part in parts if part) + "\n"
@@ -252,6 +262,36 @@ def _memory(found: Findings) -> Iterator[str]:
         ([r["system"], f"{r['bytes'] / 1e6:.0f}" if "bytes" in r else r["error"]] for r in rows),
     )
     yield ""
+
+
+def _tagging(found: Findings) -> Iterator[str]:
+    rows = found.of("tagging")
+    if not rows:
+        return
+    yield "## Tagging\n"
+    yield (
+        "Tokens per second from end to end (`Tagger.tag`: reading, network, decoding, repair and "
+        "results), at the median, with the quartiles in brackets; tokens are words, or characters "
+        "where words are to be found. Networks of the paper's size (768 wide, scores of all "
+        "pairs), trained for one epoch on the sample corpora, batches of at most 4,096 tokens.\n"
+    )
+    counts = sorted({row["threads"] for row in rows})
+    speeds = {(row["network"], row["decoder"], row["threads"]): row for row in rows}
+    yield from _table(
+        ["network", "decoder", *map(_threads, counts)],
+        (
+            [*key, *(_speed(speeds.get((*key, count))) for count in counts)]
+            for key in dict.fromkeys((row["network"], row["decoder"]) for row in rows)
+        ),
+    )
+    yield ""
+
+
+def _speed(row: Row | None) -> str:
+    if row is None:
+        return "–"
+    slow, median, fast = (row["tokens"] / row[key] for key in ("high", "median", "low"))
+    return f"{median:,.0f} [{slow:,.0f}, {fast:,.0f}]"
 
 
 def _missing(found: Findings) -> Iterator[str]:

@@ -27,6 +27,7 @@ from .log import Log, Row
 from .machine import cores, machine, participants
 from .memory import growth, memory
 from .systems import SYSTEMS, System, brief
+from .tagging import tagging
 from .timing import Plan, Timing, interleave, threads
 
 __all__ = ["main", "measure_group"]
@@ -35,7 +36,7 @@ ROOT = Path(__file__).parent
 LOG = ROOT / "results" / "speed.jsonl"
 PARTIAL = ROOT / "results" / "partial.jsonl"
 PAGE = ROOT.parent / "docs" / "benchmarks.md"
-PARTS = ("speed", "growth", "depth", "memory")
+PARTS = ("speed", "growth", "depth", "memory", "tagging")
 
 
 def measure_group(
@@ -114,6 +115,7 @@ def measure(options: argparse.Namespace, log: Log) -> str:
         "growth": lambda: growth(options.plan, options.threads),
         "depth": depths,
         "memory": memory,
+        "tagging": lambda: tagging(options.plan, options.threads),
     }
     progress = Progress()
     for part, rows in others.items():

@@ -23,6 +23,7 @@ from benchmarks.machine import machine, participants
 from benchmarks.memory import peak_added
 from benchmarks.requirements import REQUIREMENTS, verdicts
 from benchmarks.systems import SYSTEMS, System, brief
+from benchmarks.tagging import DECODERS, PROBABILITIES, Network, tagging
 from benchmarks.timing import Plan, interleave, threads
 
 SMALL = Case(3, 7, 5)
@@ -218,6 +219,20 @@ def test_threads_are_given_back():
     with threads(1):
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == before
+
+
+# ------------------------------------------------------------------------------------------ tagging
+
+
+def test_tagging_is_measured_by_network_decoder_and_threads():
+    pytest.importorskip("safetensors")
+    networks = {"small": Network("english", "pos", {"width": 16, "score_width": 8}, tokens=100)}
+    rows = list(tagging(Plan(budget=0.0, least=2, sample=1e-3), [1], networks))
+    assert {row["decoder"] for row in rows} == {*DECODERS, PROBABILITIES}
+    for row in rows:
+        assert row["tokens"] >= 100
+        assert row["samples"] == 2
+        assert 0 < row["low"] <= row["median"] <= row["high"]
 
 
 # -------------------------------------------------------------------------------------------- depth

@@ -46,7 +46,8 @@ def test_pretrained_encoders_learn_more_slowly():
     config = Config.from_dict(LEAST | {"model": {"pretrained": "somewhere"}})
     assert config.optimizer.learning_rate == 3e-5
     assert config.training.epochs == 5
-    assert recipe("pos", pretrained=True)["optimizer"] == {"learning_rate": 3e-5}
+    rates = {"learning_rate": 3e-5, "scorer_learning_rate": 3e-4}
+    assert recipe("pos", pretrained=True)["optimizer"] == rates
     assert "optimizer" not in recipe("pos")
 
 
