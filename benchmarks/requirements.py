@@ -42,19 +42,20 @@ class Requirement:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Measured values by thread count; passed is None if unknown, or if there is no bound."""
+    """Measured values by number of threads, and whether they pass: None if unknown; none at all if
+    there is no bound."""
 
     number: str
     text: str
     measured: dict[int, str]
-    passed: bool | None
-    bounded: bool = True
+    passed: dict[int, bool | None]
 
-    @property
-    def mark(self) -> str:
-        if not self.bounded:
+    def mark(self, threads: int) -> str:
+        if not self.passed:
             return "reported"
-        return {True: "yes", False: "**no**", None: "?"}[self.passed]
+        if threads not in self.passed:
+            return ""
+        return {True: "yes", False: "**no**", None: "?"}[self.passed[threads]]
 
 
 def _loss(ours: str, rival: str, pairs: str) -> Comparison:
@@ -97,32 +98,26 @@ def verdicts(found: Findings) -> Iterator[Verdict]:
 
 
 def _speed(requirement: Requirement, found: Findings) -> Verdict:
-    """The worst case decides, with every number of threads."""
+    """The worst case decides."""
     measured: dict[int, str] = {}
-    outcomes: list[bool | None] = []
+    passed: dict[int, bool | None] = {}
     for threads in found.threads:
         ratios = requirement.comparison.ratios(found, requirement.cases, threads)
         known = {case: ratio for case, ratio in ratios.items() if ratio is not None}
         missing = [case for case in ratios if case not in known]
-        if missing:
-            outcomes.append(None)
         text = []
         if known:
             case, worst = min(known.items(), key=lambda item: item[1])
-            outcomes.append(worst >= requirement.bound)
+            enough = worst >= requirement.bound
+            passed[threads] = None if missing and enough else enough
             shown = times(worst) if requirement.bound >= 1 else f"{times(1 / worst)} as slow"
             text.append(shown + (f" at {case}" if len(requirement.cases) > 1 else ""))
+        else:
+            passed[threads] = None
         if missing:
             text.append(f"not measured: {', '.join(missing)}")
         measured[threads] = "; ".join(text)
-    return Verdict(requirement.number, requirement.text, measured, _all(outcomes))
-
-
-def _all(outcomes: list[bool | None]) -> bool | None:
-    """False if anything failed; else None if anything is unknown."""
-    if False in outcomes:
-        return False
-    return None if None in outcomes or not outcomes else True
+    return Verdict(requirement.number, requirement.text, measured, passed)
 
 
 def _microseconds(found: Findings) -> Iterator[Verdict]:
@@ -137,14 +132,14 @@ def _microseconds(found: Findings) -> Iterator[Verdict]:
                 f"{name} {'?' if t is None else duration(t)}" for name, t in seconds.items()
             )
         text = f"below {MANY:,} arcs (per-pair, loss + gradient, {case})"
-        yield Verdict("3", text, measured, None, bounded=False)
+        yield Verdict("3", text, measured, {})
 
 
 def _growth(found: Findings) -> Iterator[Verdict]:
     rows = found.of("growth")
     for name in dict.fromkeys(row["system"] for row in rows):
         measured: dict[int, str] = {}
-        outcomes: list[bool | None] = []
+        passed: dict[int, bool | None] = {}
         for row in rows:
             if row["system"] != name:
                 continue
@@ -153,8 +148,8 @@ def _growth(found: Findings) -> Iterator[Verdict]:
             text = f"{name}: {long} costs at most {GROWTH:g}x {short} (shared, {task})"
             ratio = row["seconds"][1] / row["seconds"][0] if "seconds" in row else None
             measured[row["threads"]] = row["error"] if ratio is None else times(ratio)
-            outcomes.append(None if ratio is None else ratio <= GROWTH)
-        yield Verdict("5", text, measured, _all(outcomes))
+            passed[row["threads"]] = None if ratio is None else ratio <= GROWTH
+        yield Verdict("5", text, measured, passed)
 
 
 def _memory(found: Findings) -> Iterator[Verdict]:
@@ -165,5 +160,6 @@ def _memory(found: Findings) -> Iterator[Verdict]:
         text = f"{row['system']}: adds less than 100 MB at {row['case']} (shared, loss + gradient)"
         size = row.get("bytes")
         shown = row["error"] if size is None else f"{size / MEGABYTE:.0f} MB"
+        threads = max(found.threads, default=1)
         passed = None if size is None else size < PEAK
-        yield Verdict("5", text, {max(found.threads, default=1): shown}, passed)
+        yield Verdict("5", text, {threads: shown}, {threads: passed})
