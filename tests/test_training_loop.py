@@ -125,6 +125,14 @@ def test_half_precision_is_close(tmp_path):
     assert half[-1].loss == pytest.approx(full[-1].loss, rel=0.1)
 
 
+def test_lazy_updates_change_rounding_only(tmp_path):
+    lazy = run(config(tmp_path / "a", training={"epochs": 5}))
+    dense = run(config(tmp_path / "b", training={"epochs": 5}, optimizer={"lazy": False}))
+    losses = [[epoch.loss for epoch in epochs(events)] for events in (lazy, dense)]
+    assert losses[0] != losses[1]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
 def test_batches_by_tokens(tmp_path):
     settings = config(tmp_path, training={"batch": 12, "batch_unit": "tokens", "epochs": 1})
     steps = [event for event in run(settings) if isinstance(event, Step)]

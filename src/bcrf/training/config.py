@@ -99,6 +99,8 @@ class OptimizerConfig:
         schedule: how it falls after the warm-up, "linear" to zero, or "constant".
         warmup: share of the steps in which it rises from zero.
         clip: longest gradient that is taken as it is; None: any.
+        lazy: whether rows of embeddings that a batch does not use are moved later, when one uses
+            them: the same numbers but for rounding (see `LazyAdam`), in less time.
     """
 
     learning_rate: float = 3e-4
@@ -106,6 +108,7 @@ class OptimizerConfig:
     schedule: Literal["linear", "constant"] = "linear"
     warmup: float = 0.1
     clip: float | None = None
+    lazy: bool = True
 
     def __post_init__(self) -> None:
         for name in ("learning_rate", "scorer_learning_rate", "clip"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..nn import LazyAdam, TaggerModel, clip_gradients
 from .config import OptimizerConfig
@@ -42,6 +42,10 @@ class Optimization:
             {"params": list(part.parameters()), "lr": rate}
             for part, rate in zip((model.encoder, model.scorer), self._highest, strict=True)
         ]
+        if not config.lazy:
+            for module in model.modules():
+                if isinstance(module, nn.Embedding):
+                    module.sparse = False  # then all rows move in every step
         self.adam = LazyAdam(model, high, groups=groups)
 
     def zero_gradients(self) -> None:

@@ -33,7 +33,7 @@ _RECIPES: dict[str, dict[str, dict[str, Any]]] = {
 _PRETRAINED: dict[str, dict[str, Any]] = {
     "model": {"dropout": 0.1},
     "optimizer": {"learning_rate": 3e-5, "scorer_learning_rate": 3e-4},
-    "training": {"epochs": 4},
+    "training": {"epochs": 3},
 }
 
 
