@@ -436,7 +436,7 @@ template <class In, class Real, int N> class Bregman {
         const Real sum = dot<Real>(x, beta_, P);
         for (int64_t j = 0; j < P; j += W) store(x + j, load(x + j) * (Real(1) / sum));
         if (gradient.every_edge) {
-            write_edge<Real>(chain.edge(e), T, x, entering_ + (e + 1) * P, pair);
+            write_edge<Real>(chain.edge(e), T, P, x, entering_ + (e + 1) * P, pair);
             return;
         }
         x4_[pending_] = x;

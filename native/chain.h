@@ -34,33 +34,58 @@ template <class Real> BCRF_INLINE Real peak_of(const Real* x, int64_t P) {
     return hmax(peak);
 }
 
-template <class Real> BCRF_INLINE Vec<Real> lane_index() {
-    Real lane[lanes<Real>()];
-    for (int64_t j = 0; j < lanes<Real>(); ++j) lane[j] = Real(j);
-    return load<Real>(lane);
+// What scores are like, of which more and more may be included.
+template <class In> struct Survey {
+    Vec<In> low = splat(infinity<In>());
+    Mask<In> fine = low == low;
+
+    // Returns the largest one of each lane.
+    BCRF_INLINE_MEMBER Vec<In> include(const In* x, int64_t count) {
+        constexpr int64_t W = lanes<In>();
+        Vec<In> high = splat(-infinity<In>());
+        int64_t j = 0;
+        for (; j + W <= count; j += W) see(load(x + j), high);
+        // The end, once more what comes before it if that fills the vector.
+        if (j < count) see(count > W ? load(x + count - W) : load_some<In>(x, count, x[0]), high);
+        return high;
+    }
+    bool removed() const { return hmax(-low) == infinity<In>(); }  // some score is -inf
+    bool bad() const { return any(~fine); }                        // some score is NaN or +inf
+
+  private:
+    BCRF_INLINE_MEMBER void see(Vec<In> v, Vec<In>& high) {
+        high = vmax(high, v), low = vmin(low, v), fine &= v < infinity<In>();
+    }
+};
+
+// The largest score; adds all of them to `sum`, which stays finite if none is NaN or infinite.
+template <class In> BCRF_INLINE In peak_and_sum(const In* x, int64_t count, Vec<In>* sum) {
+    constexpr int64_t W = lanes<In>();
+    Vec<In> a = splat(-infinity<In>()), b = a, first = sum[0], second = sum[1];
+    int64_t j = 0;
+    for (; j + 2 * W <= count; j += 2 * W) {
+        const Vec<In> u = load(x + j), v = load(x + j + W);
+        a = vmax(a, u), b = vmax(b, v);
+        first += u, second += v;
+    }
+    for (; j < count; j += W) {
+        const Vec<In> u = load_some<In>(x + j, count - j, x[j]);
+        a = vmax(a, u);
+        first += u;
+    }
+    sum[0] = first, sum[1] = second;
+    return hmax(vmax(a, b));
 }
 
 struct Range {
     double peak = -__builtin_inf();
-    bool removed = false;  // some score is -inf
-    bool bad = false;      // some score is NaN or +inf
+    bool removed = false, bad = false;
 };
 
 template <class In> BCRF_INLINE Range range_of(const In* x, int64_t count) {
-    constexpr int64_t W = lanes<In>();
-    const Vec<In> inf = splat(infinity<In>());
-    Vec<In> high = -inf, low = inf;
-    Mask<In> fine = inf == inf;
-    int64_t j = 0;
-    for (; j + W <= count; j += W) {
-        const Vec<In> v = load(x + j);
-        high = vmax(high, v), low = vmin(low, v), fine &= v < inf;
-    }
-    if (j < count) {
-        const Vec<In> v = load_some<In>(x + j, count - j, x[j]);
-        high = vmax(high, v), low = vmin(low, v), fine &= v < inf;
-    }
-    return {double(hmax(high)), hmax(-low) == infinity<In>() && count > 0, any(~fine)};
+    Survey<In> survey;
+    const double peak = double(hmax(survey.include(x, count)));
+    return {peak, survey.removed(), survey.bad()};
 }
 
 // A vector from `at` on in an array of `size`; what lies beyond the array is -inf.
@@ -144,7 +169,6 @@ template <class In, class Real, int N> class Chain {
             slot_ = padded<Real>(T * T) + W;  // the last row is read as whole vectors too
             ring_.allocate(window_ * slot_);
             std::memset(ring_, 0, size_t(window_ * slot_) * sizeof(Real));
-            removed_.allocate(n);
             bits_.allocate(T * words_);
         }
     }
@@ -173,9 +197,12 @@ template <class In, class Real, int N> class Chain {
     void enter(int64_t e) {
         if (problem.shared) return;
         const In* scores = raw(e);
-        Real *rows = at(e), peak = peaks[e];
-        for (int64_t j = 0; j < T * T; j += W)
-            store(rows + j, vexp(load_within(scores, j, T * T, Real(0)) * scale_ - peak));
+        Real* rows = at(e);
+        const Real peak = peaks[e], scale = scale_;
+        const int64_t size = T * T;
+        int64_t j = 0;
+        for (; j + W <= size; j += W) store(rows + j, vexp(load_as(scores + j, Real(0)) * scale - peak));
+        if (j < size) store(rows + j, vexp(load_within(scores, j, size, Real(0)) * scale - peak));
     }
     Matrix<Real> edge(int64_t e) const {
         if (problem.shared) return {shared.rows, shared.columns, P};
@@ -208,7 +235,7 @@ template <class In, class Real, int N> class Chain {
     Real scale_;
     Array<Real> ring_;
     Array<uint64_t> live_, bits_;
-    Array<bool> removed_;
+    bool removed_ = false;  // some pair of the sentence is
 
     Real* at(int64_t e) const { return ring_ + (e % window_) * slot_; }
 
@@ -226,28 +253,27 @@ template <class In, class Real, int N> class Chain {
 
     bool read_unary(bool& removed) {
         const In* base = static_cast<const In*>(problem.unary) + b * problem.node_strides[0];
-        bool fine = true;
+        Survey<In> survey;
         for (int64_t i = 0; i < L; ++i) {
             const In* row = base + i * problem.node_strides[1];
-            const Range range = range_of(row, T);
-            fine &= !range.bad;
-            removed |= range.removed;
+            survey.include(row, T);
             read_row(row, nodes + i * P);
         }
-        return fine;
+        removed |= survey.removed();
+        return !survey.bad();
     }
 
     bool read_arcs() {
         const int64_t start = b * problem.node_strides[0], by = problem.node_strides[1];
         const In* left = static_cast<const In*>(problem.left) + start;
         const In* right = static_cast<const In*>(problem.right) + start;
-        bool fine = true;
+        Survey<In> survey;
         for (int64_t i = 0; L > 1 && i < L; ++i) {
             const In* row = i + 1 < L ? left + i * by : right + (i - 1) * by;
-            fine &= !range_of(row, T).bad;
+            survey.include(row, T);
             read_row(row, nodes + i * P);
         }
-        return fine;
+        return !survey.bad();
     }
 
     bool read_pairs(bool& removed) {
@@ -257,20 +283,27 @@ template <class In, class Real, int N> class Chain {
             for (int64_t e = 0; e + 1 < L; ++e) peaks[e] = peak;
             return !shared.range.bad;
         }
-        bool fine = true;
-        for (int64_t e = 0; e + 1 < L; ++e) {
-            const Range range = range_of(raw(e), T * T);
-            fine &= !range.bad;
-            removed |= removed_[e] = range.removed;
-            peaks[e] = range.peak > -__builtin_inf() ? Real(range.peak) * scale_ : Real(0);
+        const int64_t size = T * T, m = L - 1;
+        const Real scale = scale_;
+        Vec<In> sum[2] = {};
+        for (int64_t e = 0; e < m; ++e) {
+            const In peak = peak_and_sum(raw(e), size, sum);
+            peaks[e] = peak > -infinity<In>() ? Real(peak) * scale : Real(0);
         }
-        return fine;
+        removed_ = false;
+        const Vec<In> total = sum[0] + sum[1];
+        if (!any(~(total - total == In(0)))) return true;
+        // It takes more to know which of these it was, if any.
+        Survey<In> survey;
+        for (int64_t e = 0; e < m; ++e) survey.include(raw(e), size);
+        removed |= removed_ = survey.removed();
+        return !survey.bad();
     }
 
     // Which tags may follow which on edge e, as bits; null if all may.
     const uint64_t* allowed(int64_t e) {
         if (problem.shared) return shared.range.removed ? +shared.bits : nullptr;
-        if (!removed_[e]) return nullptr;
+        if (!removed_) return nullptr;
         presence(raw(e), T, words_, +bits_);
         return bits_;
     }

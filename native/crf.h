@@ -45,23 +45,19 @@ template <class In> struct Gradient {
 // out[s, t] = x[s] m[s, t] y[t], without padding.
 template <class Real, class In>
 BCRF_INLINE void write_edge(
-    Matrix<Real> m, int64_t T, const Real* x, const Real* y, In* out) {
+    Matrix<Real> m, int64_t T, int64_t P, const Real* x, const Real* y, In* out) {
     constexpr int64_t W = lanes<Real>();
-    for (int64_t s = 0; s < T; ++s) {
-        const Vec<Real> a = splat(x[s]);
-        for (int64_t j = 0; j < T; j += W) {
-            const Vec<Real> q = a * load(m.rows + s * m.by + j) * load(y + j);
-            In* to = out + s * T + j;
-            if constexpr (sizeof(In) == sizeof(Real)) {
-                // What goes beyond a row is written again by the next one; the last has none.
-                if (s * T + j + W <= T * T) {
-                    store(to, q);
-                    continue;
-                }
-            }
-            for (int64_t k = 0; k < W && j + k < T; ++k) to[k] = In(q[k]);
+    int64_t s = 0;
+    if constexpr (sizeof(In) == sizeof(Real)) {
+        // What goes beyond a row is written again by the next one; the last ones have none.
+        for (; s * T + P <= T * T; ++s) {
+            const Vec<Real> a = splat(x[s]);
+            for (int64_t j = 0; j < P; j += W)
+                store(out + s * T + j, a * load(m.rows + s * m.by + j) * load(y + j));
         }
     }
+    for (; s < T; ++s)
+        for (int64_t t = 0; t < T; ++t) out[s * T + t] = In(x[s] * m.rows[s * m.by + t] * y[t]);
 }
 
 template <class Real, class In>
@@ -96,8 +92,7 @@ template <class In, class Real, int N> class ForwardBackward {
         const bool slopes = gradient.unary || gradient.pair;
         if (!messages(slopes || !tags, slopes || tags)) return false;
         value = tags ? loss(tags) : log_partition();
-        if (slopes) normalise();
-        if (gradient.unary) unary_marginals(gradient.unary);
+        if (slopes) normalise(gradient.unary);
         if (gradient.pair && gradient.every_edge) edge_marginals(gradient.pair);
         if (gradient.pair && !gradient.every_edge) expected_counts(gradient.pair);
         if (tags) gradient.subtract(tags, L, T);
@@ -213,31 +208,39 @@ template <class In, class Real, int N> class ForwardBackward {
         return total;
     }
 
-    // Scales alpha so that alpha beta is the marginal of a tag.
-    void normalise() {
-        const int64_t last = chain.L - 1;
-        for (int64_t i = 0; i <= last; ++i) {
-            Real* alpha = alpha_ + i * P;
-            scale(alpha, Real(1) / before_[i]);  // or its product with beta could underflow
-            const Real sum = i < last ? dot<Real>(alpha, beta_ + i * P, P) : Real(sum_of(alpha));
-            scale(alpha, Real(1) / sum);
+    // Scales alpha so that alpha beta is the marginal of a tag, and writes that if it is wanted.
+    void normalise(In* out) {
+        const int64_t L = chain.L, tags = T;
+        for (int64_t i = 0; i < L; ++i) {
+            Real *alpha = alpha_ + i * P, *beta = beta_ + i * P;
+            const Vec<Real> factor = splat(Real(1) / before_[i]);  // or alpha beta could underflow
+            Vec<Real> sum = {};
+            for (int64_t j = 0; j < P; j += W) {
+                if (i + 1 == L) store(beta + j, splat(Real(1)));  // nothing comes after
+                const Vec<Real> x = load(alpha + j) * factor;
+                store(alpha + j, x);
+                sum += x * load(beta + j);
+            }
+            const Vec<Real> share = splat(Real(1) / hsum(sum));
+            for (int64_t j = 0; j < P; j += W) store(alpha + j, load(alpha + j) * share);
+            if (out) write_product(alpha, beta, out + i * tags, (L - i) * tags);
         }
     }
 
-    void scale(Real* x, Real factor) const {
-        for (int64_t j = 0; j < P; j += W) store(x + j, load(x + j) * splat(factor));
-    }
-
-    void unary_marginals(In* out) const {
-        const int64_t last = chain.L - 1;
-        for (int64_t i = 0; i < last; ++i)
-            for (int64_t t = 0; t < T; ++t) out[i * T + t] = In(alpha_[i * P + t] * beta_[i * P + t]);
-        for (int64_t t = 0; t < T; ++t) out[last * T + t] = In(alpha_[last * P + t]);
+    // out[t] = a[t] b[t]; there is room for `room` numbers, of which the next T and more come later.
+    void write_product(const Real* a, const Real* b, In* out, int64_t room) const {
+        if constexpr (sizeof(In) == sizeof(Real))
+            if (P <= room) {
+                for (int64_t j = 0; j < P; j += W) store(out + j, load(a + j) * load(b + j));
+                return;
+            }
+        for (int64_t t = 0; t < T; ++t) out[t] = In(a[t] * b[t]);
     }
 
     void edge_marginals(In* out) {
         for (int64_t e = 0; e + 1 < chain.L; ++e)
-            write_edge<Real>(chain.edge(e), T, alpha_ + e * P, after_ + (e + 1) * P, out + e * T * T);
+            write_edge<Real>(
+                chain.edge(e), T, P, alpha_ + e * P, after_ + (e + 1) * P, out + e * T * T);
     }
 
     // The edge marginals, added up over the sentence.

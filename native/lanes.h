@@ -2,8 +2,10 @@
 //
 // All positions of one parity are projected at once; here that is meant literally. Scores lie by tag
 // and, within a tag, by position of one parity: neighbours of consecutive lanes are consecutive lanes
-// of the other parity. No lane is lost to padding tags, and nothing is summed across lanes. Where a
-// sentence needs more than the range of numbers, this gives up and `bregman.h` does it.
+// of the other parity. The pairs of every edge, if they are not shared, lie by block of positions and
+// within it by arc, and are gone through in that order. No lane is lost to padding tags, and nothing
+// is summed across lanes. Where a sentence needs more than the range of numbers, this gives up and
+// `bregman.h` does it.
 #pragma once
 #include "bregman.h"
 
@@ -37,10 +39,12 @@ template <class In, class Real, bool kShared> class LaneBregman {
         for (Array<Real>* a : {&alpha_, &beta_}) a->allocate(T * kBlock);
         if (kShared) total_.allocate(T * T);
         if (kShared) return;
-        for (Array<Real>& arcs : arcs_) arcs.allocate(T * T * stride_);
-        for (int64_t c = 0; c < T * T; ++c) arcs(1, -1)[c * stride_] = 0;  // there is no such edge
+        const int64_t blocks = (p.n + 1) / 2 / W + 2;
+        for (Array<Real>& arcs : arcs_) arcs.allocate(blocks * T * T * W);
+        carry_.allocate((settings.iterations + 1) * T * W);
+        for (Array<Real>* a : {&x_, &y_}) a->allocate(T * W);
         for (Array<int64_t>* a : {&from_, &to_}) a->allocate(T * T);
-        for (int64_t c = 0; c < T * T; ++c) from_[c] = c / T * stride_, to_[c] = c % T * stride_;
+        for (int64_t c = 0; c < T * T; ++c) from_[c] = c / T * W, to_[c] = c % T * W;
     }
 
     // Whether positions fill the lanes of vectors better than tags do.
@@ -72,25 +76,38 @@ template <class In, class Real, bool kShared> class LaneBregman {
                 weigh(halves_[parity], h);
                 if (!zero) refresh(halves_[parity], h);
             }
-        for (int64_t h = 0; !kShared && L > 1 && h < count(0); h += W) {
-            read_arcs(2 * h, arcs(0, h));
-            read_arcs(2 * h + 1, arcs(1, h));
-        }
     }
 
-    void enter_all() const {}  // `start` has done it
+    // Before `sweep` is called for the first time.
+    void enter_all() {
+        for (int64_t h = 0; chain.L > 1 && h < count(0); h += kBlock) enter(h);
+    }
 
-    // Steps k0..k1-1. Step k of a block of positions needs step k - 1 of the blocks beside it:
-    // along block + 2 k = constant all of that has happened. So few blocks are touched at a time.
-    void sweep(int64_t k0, int64_t k1) {
-        const int64_t blocks = (count(0) + kBlock - 1) / kBlock, steps = k1 - k0;
-        for (int64_t p = 0; p < blocks + 2 * (steps - 1) && !low_; ++p)
-            for (int64_t k = k0, q = p; k < k1 && q >= 0; ++k, q -= 2) {
+    // Steps k0..k1-1. Step k of a block of odd positions needs step k - 1 of the even ones of its
+    // own block and of the next; a block of even positions needs the odd ones of its own and of the
+    // block before. So every second step stays a block behind the one before, and few blocks are
+    // touched at a time. `enter` and `leave` are told where a block of both parities begins, before
+    // its first step, and where it has seen its last and so has the one after it.
+    template <class Enter, class Leave>
+    void sweep(int64_t k0, int64_t k1, Enter enter, Leave leave) {
+        const int64_t blocks = (count(0) + kBlock - 1) / kBlock;
+        for (int64_t p = 0, left_behind = 0; left_behind < blocks && !low_; ++p) {
+            if (p < blocks) enter(p * kBlock);
+            int64_t q = p;
+            for (int64_t k = k0; k < k1; ++k) {
                 const int parity = int((settings_.first + k) % 2);
+                if (parity && k > k0) --q;
+                if (q < 0) break;
                 const int64_t h = q * kBlock, left = count(parity) - h;
-                if (left > W) project<2>(parity, h, Real(settings_.omegas[k]));
-                else if (left > 0) project<1>(parity, h, Real(settings_.omegas[k]));
+                if (left > W) project<2>(parity, h, k);
+                else if (left > 0) project<1>(parity, h, k);
             }
+            if (q > 0) leave(left_behind++ * kBlock);
+        }
+    }
+    void sweep(int64_t k0, int64_t k1) {
+        const auto nothing = [](int64_t) {};
+        sweep(k0, k1, nothing, nothing);
     }
 
     // As `Bregman::solve`; false if the range of Real is too small.
@@ -99,14 +116,10 @@ template <class In, class Real, bool kShared> class LaneBregman {
         value = gap = 0;
         if (L < 2) return false;
         wanted.clear(chain.problem, L);
-        sweep(0, settings_.iterations);
         gap_ = Vec<Real>{};
-        for (int parity = 0; parity < 2 && !low_; ++parity) {
-            const int64_t size = count(parity);
-            int64_t h = 0;
-            for (; h + W < size; h += 2 * W) finish<2>(parity, h, wanted);
-            if (h < size) finish<1>(parity, h, wanted);
-        }
+        sweep(
+            0, settings_.iterations, [&](int64_t h) { enter(h); },
+            [&](int64_t h) { leave(h, wanted); });
         if (low_) return false;
         gap = double(hmax(gap_));
         for (int64_t e = 0; e + 1 < L; ++e) {
@@ -116,12 +129,9 @@ template <class In, class Real, bool kShared> class LaneBregman {
                                    double(chain.peaks[e]);
             value += tags ? positive(log_sum - gold(e, tags[e], tags[e + 1])) : log_sum;
         }
-        if (wanted.gradient.pair) {
+        if (wanted.gradient.pair && kShared) {
             normalise();
-            if (kShared) add_counts(wanted.gradient.pair);
-            for (int parity = 0; parity < 2 && !kShared; ++parity)
-                for (int64_t h = 0; 2 * h + parity + 1 < L; h += W)
-                    write_arcs(parity, h, wanted.gradient.pair);
+            add_counts(wanted.gradient.pair);
         }
         if (tags) wanted.gradient.subtract(tags, L, T);
         return true;
@@ -177,9 +187,11 @@ template <class In, class Real, bool kShared> class LaneBregman {
     Half halves_[2];
     Array<Real> alpha_, beta_;  // [T, kBlock]
     Array<Real> total_;
-    // Exponentials of the pairs, [T * T, positions]: edges after even and after odd positions.
+    // Exponentials of the pairs, [positions / W, T * T, W]: edges after even and after odd positions.
     Array<Real> arcs_[2];
-    Array<int64_t> from_, to_;  // where the rows of the two tags of an arc are
+    Array<Real> carry_;         // [steps + 1, T, W]: what arrives after the last odd block of a step
+    Array<Real> x_, y_;         // [T, W]: the two sides of some edges
+    Array<int64_t> from_, to_;  // where the rows of the two tags of an arc are in these
     Vec<Real> gap_;
     bool low_ = false;  // something is too small for a number
 
@@ -231,97 +243,150 @@ template <class In, class Real, bool kShared> class LaneBregman {
     }
 
     // What arrives at and departs from the positions h.. of one parity: alpha and beta. The
-    // position before 2h + 1 is 2h, the one after it 2(h + 1).
-    template <int V> void messages(int parity, int64_t h) {
+    // position before 2h + 1 is 2h, the one after it 2(h + 1). `step` is any number that blocks
+    // which come one after the other have in common.
+    template <int V> void messages(int parity, int64_t h, int64_t step) {
         const Half& other = halves_[1 - parity];
         const int64_t P = chain.P, before = kMargin + h - (1 - parity), after = before + 1;
         if (kShared) {
             product<V>(chain.shared.rows, P, 1, other.leaving + before, alpha_);
             product<V>(chain.shared.columns, P, 1, other.entering + after, beta_);
-        } else {
-            const Real *in = parity ? arcs(0, h) : arcs(1, h - 1), *out = arcs(parity, h);
-            product<V>(in, T * stride_, stride_, other.leaving + before, alpha_);
-            product<V>(out, stride_, T * stride_, other.entering + after, beta_);
+            return;
+        }
+        BCRF_UNROLL for (int64_t v = 0; v < V * W; v += W) {
+            // Edges lie in the lanes of the position before them.
+            const Real *in = other.leaving + kMargin + h + v, *out = other.entering + after + v;
+            product<1>(arcs(1 - parity, h + v), T * W, W, in, alpha_ + v);
+            product<1>(arcs(parity, h + v), W, T * W, out, beta_ + v);
+            if (!parity) delay(h + v == 0, alpha_ + v, carry_ + step * T * W);
         }
     }
 
-    Real* arcs(int parity, int64_t h) const { return arcs_[parity] + kMargin + h; }
+    // What arrives at even positions lies a lane behind them, and the last of it belongs to the
+    // next block.
+    BCRF_INLINE_MEMBER void delay(bool first, Real* alpha, Real* carry) const {
+        const int64_t tags = T;
+        for (int64_t t = 0; t < tags; ++t) {
+            const Vec<Real> now = load(alpha + t * kBlock);
+            const Vec<Real> before = first ? Vec<Real>{} : load(carry + t * W);
+            store(carry + t * W, now);
+            store(alpha + t * kBlock, delayed(before, now));
+        }
+    }
+
+    Real* arcs(int parity, int64_t h) const { return arcs_[parity] + h * T * T; }
+
+    void enter(int64_t h) {
+        for (int64_t v = h; !kShared && v < h + kBlock && v < count(0); v += W) {
+            read_arcs(2 * v, arcs(0, v));
+            read_arcs(2 * v + 1, arcs(1, v));
+        }
+    }
+
+    // All of the block at h and of its neighbours has the final lam.
+    void leave(int64_t h, const Wanted<In>& wanted) {
+        for (int parity = 0; parity < 2; ++parity) {
+            const int64_t left = count(parity) - h;
+            if (left > W) finish<2>(parity, h, wanted);
+            else if (left > 0) finish<1>(parity, h, wanted);
+        }
+        if (kShared || !wanted.gradient.pair) return;
+        for (int64_t v = h; v < h + kBlock; v += W)
+            for (int parity = 0; parity < 2; ++parity) write_arcs(parity, v, wanted.gradient.pair);
+    }
 
     // Exponentials of the pairs on edges first, first + 2, ...
     void read_arcs(int64_t first, Real* out) {
         const In* raw[W];
-        Vec<Real> peak[W];
+        Real peak[W];
         const Real scale = Real(chain.problem.scale);
         for (int64_t r = 0; r < W; ++r) {
             // Where there is no such edge, any other will do.
             const int64_t last = chain.L - 2, e = first + 2 * r, some = e < last ? e : last;
             raw[r] = chain.raw(some);
-            peak[r] = splat(chain.peaks[some]);
+            peak[r] = chain.peaks[some];
         }
         const int64_t size = T * T;
-        for (int64_t c = 0; c < size; c += W) {
+        int64_t c = 0;
+        for (; c + W <= size; c += W) {
             Vec<Real> block[W];
             BCRF_UNROLL for (int64_t r = 0; r < W; ++r)
-                block[r] = vexp(load_within(raw[r], c, size, Real(0)) * scale - peak[r]);
+                block[r] = vexp(load_as(raw[r] + c, Real(0)) * scale - peak[r]);
             transpose(block);
-            if (c + W <= size) {
-                BCRF_UNROLL for (int64_t k = 0; k < W; ++k) store(out + (c + k) * stride_, block[k]);
-            } else {
-                for (int64_t k = 0; c + k < size; ++k) store(out + (c + k) * stride_, block[k]);
-            }
+            BCRF_UNROLL for (int64_t k = 0; k < W; ++k) store(out + (c + k) * W, block[k]);
+        }
+        // One, if the number of tags is odd: not worth a transposition.
+        const Vec<Real> peaks = load<Real>(peak);
+        for (; c < size; ++c) {
+            Real lane[W];
+            for (int64_t r = 0; r < W; ++r) lane[r] = Real(raw[r][c]);
+            store(out + c * W, vexp(load<Real>(lane) * scale - peaks));
         }
     }
 
     // q on the same edges: leaving[s] arc[s, t] entering[t], the first being normalised.
     void write_arcs(int parity, int64_t h, In* out) {
-        const int64_t size = T * T, within = chain.L - 1 - (2 * h + parity);  // edges from here on
-        const Real* x = halves_[parity].leaving + kMargin + h;
-        const Real* y = halves_[1 - parity].entering + kMargin + h + parity;
+        const int64_t size = T * T, edges = (chain.L - 2 * h - parity) / 2;  // from here on
+        const int64_t within = edges < W ? edges : W;
+        if (within <= 0) return;
+        const int64_t at = kMargin + h;
+        const Vec<Real> factor = load(halves_[parity].factor + at);
+        for (int64_t t = 0; t < T; ++t) {
+            store(x_ + t * W, load(halves_[parity].leaving + t * stride_ + at) * factor);
+            store(y_ + t * W, load(halves_[1 - parity].entering + t * stride_ + at + parity));
+        }
         const Real* arc = arcs(parity, h);
         out += (2 * h + parity) * size;
-        for (int64_t c = 0; c < size; c += W) {
+        int64_t c = 0;
+        for (; c + W <= size; c += W) {
             Vec<Real> block[W];
-            BCRF_UNROLL for (int64_t k = 0; k < W; ++k) {
-                const int64_t a = c + k < size ? c + k : size - 1;
-                block[k] = load(x + from_[a]) * load(arc + a * stride_) * load(y + to_[a]);
-            }
+            BCRF_UNROLL for (int64_t k = 0; k < W; ++k) block[k] = share_of(arc, c + k);
             transpose(block);
-            for (int64_t r = 0; r < W && 2 * r < within; ++r) {
-                In* to = out + 2 * r * size + c;
-                if constexpr (sizeof(In) == sizeof(Real)) {
-                    if (c + W <= size) {
-                        store(to, block[r]);
-                        continue;
-                    }
-                }
-                for (int64_t k = 0; k < W && c + k < size; ++k) to[k] = In(block[r][k]);
+            if (sizeof(In) == sizeof(Real) && within == W) {
+                BCRF_UNROLL for (int64_t r = 0; r < W; ++r) write_some(block[r], out + 2 * r * size + c);
+            } else {
+                for (int64_t r = 0; r < within; ++r) write_some(block[r], out + 2 * r * size + c);
             }
+        }
+        for (; c < size; ++c) {
+            Real lane[W];
+            store(lane, share_of(arc, c));
+            for (int64_t r = 0; r < within; ++r) out[2 * r * size + c] = In(lane[r]);
         }
     }
+    BCRF_INLINE_MEMBER Vec<Real> share_of(const Real* arc, int64_t c) const {
+        return load(x_ + from_[c]) * load(arc + c * W) * load(y_ + to_[c]);
+    }
+    BCRF_INLINE_MEMBER void write_some(Vec<Real> q, In* to) const {
+        if constexpr (sizeof(In) == sizeof(Real)) store(to, q);
+        else
+            for (int64_t k = 0; k < W; ++k) to[k] = In(q[k]);
+    }
 
-    template <int V> void project(int parity, int64_t h, Real omega) {
+    template <int V> void project(int parity, int64_t h, int64_t step) {
         Half& half = halves_[parity];
-        messages<V>(parity, h);
-        for (int v = 0; v < V; ++v) {
-            const int64_t at = kMargin + h + v * W;
-            const Mask<Real> here = interior(parity, h + v * W);
-            Mask<Real> low = {};
-            Extent extent;
-            for (int64_t t = 0; t < T; ++t) {
-                const Vec<Real> a = load(alpha_ + t * kBlock + v * W), b = load(beta_ + t * kBlock + v * W);
-                Real* lam = half.lam + t * stride_ + at;
-                const Vec<Real> share = load(half.share + t * stride_ + at);
-                const Mask<Real> free = (share > -infinity<Real>()) & here;
+        const Real omega = Real(settings_.omegas[step]);
+        messages<V>(parity, h, step);
+        // Pointers of its own: the compiler cannot know that nothing stored below is a member.
+        const int64_t at = kMargin + h, by = stride_, tags = T;
+        const Real *alpha = alpha_, *beta = beta_, *share = half.share + at;
+        Real* lam = half.lam + at;
+        Mask<Real> low = {}, here[V];
+        Extent extent[V];
+        BCRF_UNROLL for (int v = 0; v < V; ++v) here[v] = interior(parity, h + v * W);
+        for (int64_t t = 0; t < tags; ++t, alpha += kBlock, beta += kBlock, share += by, lam += by)
+            BCRF_UNROLL for (int v = 0; v < V; ++v) {
+                const Vec<Real> a = load(alpha + v * W), b = load(beta + v * W);
+                const Vec<Real> own = load(share + v * W), old = load(lam + v * W);
+                const Mask<Real> free = (own > -infinity<Real>()) & here[v];
                 low |= (vmin(a, b) < safe<Real>()) & free;
-                const Vec<Real> old = load(lam);
                 const Vec<Real> moved = old + omega * (vlog(b / a) * Real(0.5) - old);
                 const Vec<Real> now = free ? moved : old;
-                store(lam, now);
-                extent.include(share, now);
+                store(lam + v * W, now);
+                extent[v].include(own, now);
             }
-            low_ |= any(low);
-            exponentiate(half, at, extent);
-        }
+        low_ |= any(low);
+        exponentiate<V>(half, at, extent);
     }
 
     // The shares of positions h.. of one parity, from rows of tags to rows of positions.
@@ -374,7 +439,7 @@ template <class In, class Real, bool kShared> class LaneBregman {
         Extent extent;
         for (int64_t t = 0; t < T; ++t)
             extent.include(load(half.share + t * stride_ + at), load(half.lam + t * stride_ + at));
-        exponentiate(half, at, extent);
+        exponentiate<1>(half, at, &extent);
     }
 
     // How far share - lam, share + lam and lam go.
@@ -388,33 +453,44 @@ template <class In, class Real, bool kShared> class LaneBregman {
     };
 
     // leaving and entering from lam: with weight = exp(share - peak), one exponential serves both.
-    BCRF_INLINE_MEMBER void exponentiate(Half& half, int64_t at, const Extent& extent) {
-        low_ |= any(extent.most - extent.least > load(half.widest + at));
-        if (low_) return;  // beyond what vexp takes
-        store(half.leaving_peak + at, extent.leaving);
-        store(half.entering_peak + at, extent.entering);
-        const Vec<Real> peak = vmax(load(half.peak + at), splat(-big<Real>()));
-        const Vec<Real> up = vmax(extent.entering, splat(-big<Real>())) - peak;
-        const Vec<Real> down = vmax(extent.leaving, splat(-big<Real>())) - peak;
-        const Vec<Real> both = vexp(-(up + down));
-        for (int64_t t = 0; t < T; ++t) {
-            const int64_t k = t * stride_ + at;
-            const Vec<Real> weight = load(half.weight + k), r = vexp(load(half.lam + k) - up);
-            store(half.entering + k, weight * r);
-            store(half.leaving + k, weight * (both / r));
+    template <int V>
+    BCRF_INLINE_MEMBER void exponentiate(Half& half, int64_t at, const Extent* extent) {
+        for (int v = 0; v < V; ++v)
+            low_ |= any(extent[v].most - extent[v].least > load(half.widest + at + v * W));
+        if (low_) return;  // beyond what vexp_within takes: `up` lies between the least and the most
+        Vec<Real> up[V], both[V];
+        BCRF_UNROLL for (int v = 0; v < V; ++v) {
+            store(half.leaving_peak + at + v * W, extent[v].leaving);
+            store(half.entering_peak + at + v * W, extent[v].entering);
+            const Vec<Real> peak = vmax(load(half.peak + at + v * W), splat(-big<Real>()));
+            up[v] = vmax(extent[v].entering, splat(-big<Real>())) - peak;
+            const Vec<Real> down = vmax(extent[v].leaving, splat(-big<Real>())) - peak;
+            both[v] = vexp(-(up[v] + down));
         }
+        const int64_t by = stride_, tags = T;
+        const Real *weight = half.weight + at, *lam = half.lam + at;
+        Real *leaving = half.leaving + at, *entering = half.entering + at;
+        for (int64_t k = 0; k < tags * by; k += by)
+            BCRF_UNROLL for (int64_t v = 0; v < V; ++v) {
+                const int64_t j = k + v * W;
+                const Vec<Real> w = load(weight + j), r = vexp_within(load(lam + j) - up[v]);
+                store(entering + j, w * r);
+                store(leaving + j, w * (both[v] / r));
+            }
     }
 
     // The final lam is there: mass on both sides of the positions h.., and what is wanted of it.
     template <int V> void finish(int parity, int64_t h, const Wanted<In>& wanted) {
         Half& half = halves_[parity];
-        messages<V>(parity, h);
+        messages<V>(parity, h, settings_.iterations);
         for (int v = 0; v < V; ++v) {
-            const int64_t first = h + v * W, at = kMargin + first;
-            Vec<Real> in_sum = {}, out_sum = {};
-            for (int64_t t = 0; t < T; ++t) {
-                in_sum += load(half.entering + t * stride_ + at) * load(alpha_ + t * kBlock + v * W);
-                out_sum += load(half.leaving + t * stride_ + at) * load(beta_ + t * kBlock + v * W);
+            const int64_t first = h + v * W, at = kMargin + first, by = stride_, tags = T;
+            const Real *entering = half.entering + at, *leaving = half.leaving + at;
+            Real *alpha = alpha_ + v * W, *beta = beta_ + v * W;
+            Vec<Real> in_sum = {}, out_sum = {}, gap = gap_;
+            for (int64_t t = 0; t < tags; ++t) {
+                in_sum += load(entering + t * by) * load(alpha + t * kBlock);
+                out_sum += load(leaving + t * by) * load(beta + t * kBlock);
             }
             const Vec<Real> i = lane_index<Real>() * Real(2) + Real(2 * first + parity);
             const Mask<Real> has_in = (i > Real(0.5)) & (i < Real(chain.L) - Real(0.5));
@@ -427,21 +503,22 @@ template <class In, class Real, bool kShared> class LaneBregman {
             store(half.factor + at, out_factor);
             const Mask<Real> both = has_in & has_out;
             Vec<Real> overlap = {};
-            const bool means = wanted.marginals || wanted.best;
-            for (int64_t t = 0; t < T; ++t) {
-                Real *in = alpha_ + t * kBlock + v * W, *out = beta_ + t * kBlock + v * W;
-                const Vec<Real> p = load(half.entering + t * stride_ + at) * load(in) * in_factor;
-                const Vec<Real> q = load(half.leaving + t * stride_ + at) * load(out) * out_factor;
-                gap_ = vmax(gap_, both ? vmax(p - q, q - p) : Vec<Real>{});
+            const bool means = wanted.marginals || wanted.best, outgoing_only = wanted.outgoing;
+            for (int64_t t = 0; t < tags; ++t) {
+                Real *in = alpha + t * kBlock, *out = beta + t * kBlock;
+                const Vec<Real> p = load(entering + t * by) * load(in) * in_factor;
+                const Vec<Real> q = load(leaving + t * by) * load(out) * out_factor;
+                gap = vmax(gap, both ? vmax(p - q, q - p) : Vec<Real>{});
                 // One side is missing at the two ends: the other stands for both.
                 const Vec<Real> incoming = has_in ? p : q, outgoing = has_out ? q : p;
                 store(in, (incoming + outgoing) * Real(0.5));
                 if (!means) continue;
-                const Vec<Real> mean = wanted.outgoing ? outgoing : vsqrt(incoming) * vsqrt(outgoing);
+                const Vec<Real> mean = outgoing_only ? outgoing : vsqrt(incoming) * vsqrt(outgoing);
                 store(out, mean);
                 overlap += mean;
             }
-            if (wanted.gradient.unary) write(alpha_ + v * W, kBlock, parity, first, wanted.gradient.unary, T);
+            gap_ = gap;
+            if (wanted.gradient.unary) write(alpha, kBlock, parity, first, wanted.gradient.unary, T);
             if (!means) continue;
             if (!wanted.outgoing)
                 low_ |= any(((overlap < kOverlap<Real>) | (vmin(in_sum, out_sum) < kSolid<Real>)) & both);

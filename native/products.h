@@ -74,9 +74,15 @@ BCRF_INLINE void times_columns(
         }
         store(out + s, sums(sum));
     }
+    // One or two rows more (one, if T is 9 or 17). Not by way of memory: whoever loads the vector
+    // would wait until both its parts have arrived there.
     if (s < P) {
-        store(out + s, Vec<Real>{});
-        for (; s < T; ++s) out[s] = dot(rows + s * by, y, P);
+        Vec<Real> rest = {};
+        for (int64_t r = 0; s + r < T; ++r) {
+            const Real sum = dot(rows + (s + r) * by, y, P);
+            rest = lane_index<Real>() == Real(r) ? splat(sum) : rest;
+        }
+        store(out + s, rest);
     }
 }
 

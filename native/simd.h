@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #ifdef __AVX2__
 #include <immintrin.h>
@@ -11,7 +12,7 @@
 #define BCRF_INLINE static inline __attribute__((always_inline))
 #define BCRF_INLINE_MEMBER inline __attribute__((always_inline))
 // Small arrays of vectors live in registers only if the loops over them are gone.
-#define BCRF_UNROLL _Pragma("GCC unroll 8")
+#define BCRF_UNROLL _Pragma("GCC unroll 16")
 
 namespace {
 
@@ -40,6 +41,12 @@ template <class Real> BCRF_INLINE Vec<Real> load(const Real* p) {
 }
 
 template <class Real> BCRF_INLINE void store(Real* p, Vec<Real> x) { std::memcpy(p, &x, sizeof x); }
+
+template <class Real> BCRF_INLINE Vec<Real> lane_index() {
+    Real lane[lanes<Real>()];
+    for (int64_t j = 0; j < lanes<Real>(); ++j) lane[j] = Real(j);
+    return load<Real>(lane);
+}
 
 // The first `count` lanes (at most all of them); the others hold `fill`, and are not read.
 template <class Real, class In>
@@ -151,6 +158,14 @@ BCRF_INLINE Vec<double> sums(const Vec<double>* a) {
            __builtin_shufflevector(pair[0], pair[1], 2, 3, 6, 7);
 }
 
+// The last lane of a, then all lanes of b but the last.
+BCRF_INLINE Vec<float> delayed(Vec<float> a, Vec<float> b) {
+    return __builtin_shufflevector(a, b, 7, 8, 9, 10, 11, 12, 13, 14);
+}
+BCRF_INLINE Vec<double> delayed(Vec<double> a, Vec<double> b) {
+    return __builtin_shufflevector(a, b, 3, 4, 5, 6);
+}
+
 // Lane c of row r goes to lane r of row c.
 BCRF_INLINE void transpose(Vec<float>* a) {
     Vec<float> b[8];
@@ -182,35 +197,29 @@ BCRF_INLINE void transpose(Vec<double>* a) {
     }
 }
 
-// exp(x) for x <= 88 (float) or 709 (double); 0 where the result would not be a normal number.
-// x = n ln 2 + r, |r| <= ln 2 / 2: a polynomial in r, and n into the exponent bits. (Polynomials are
+// exp(x) where that is a normal number: for |x| <= 87 (float) or 708 (double).
+// x = (n + f) ln 2, |f| <= 1/2: a polynomial in f, and n into the exponent bits. (Polynomials are
 // evaluated as trees: one multiplication after the other would take longer.)
-BCRF_INLINE Vec<float> vexp(Vec<float> x) {
-    const Vec<float> lowest = splat(-87.33654f);
-    const Mask<float> normal = x > lowest;
-    x = vmax(x, lowest);
+BCRF_INLINE Vec<float> vexp_within(Vec<float> x) {
     const Vec<float> shifter = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
     const Vec<float> shifted = x * 1.44269504f + shifter;
     const Vec<float> n = shifted - shifter;
-    Vec<float> r = x - n * 0.693359375f;
-    r = r + n * 2.12194440e-4f;
-    const Vec<float> r2 = r * r;
-    const Vec<float> high = r * 1.9875691500e-4f + 1.3981999507e-3f;
-    const Vec<float> middle = r * 8.3334519073e-3f + 4.1665795894e-2f;
-    const Vec<float> low = r * 1.6666665459e-1f + 5.0000001201e-1f;
-    Vec<float> p = (high * r2 + middle) * r2 + low;
-    p = p * r2 + (r + 1.0f);
+    // Rounded once. What the constant lacks is 1.3e-8 x: less than the rounding of x itself.
+    const Vec<float> f = x * 1.44269504f - n, f2 = f * f;
+    const Vec<float> high = f * 1.33989002e-3f + 9.61843761e-3f;
+    const Vec<float> middle = f * 5.55033241e-2f + 2.40226479e-1f;
+    const Vec<float> low = f * 6.93147203e-1f + 1.0f;
+    const Vec<float> p = ((f2 * 1.53533411e-4f + high) * f2 + middle) * f2 + low;
     Mask<float> bits, power;
     std::memcpy(&bits, &p, sizeof bits);
     std::memcpy(&power, &shifted, sizeof power);
-    bits = (bits + (power << 23)) & normal;
-    std::memcpy(&p, &bits, sizeof p);
-    return p;
+    bits += power << 23;
+    Vec<float> y;
+    std::memcpy(&y, &bits, sizeof y);
+    return y;
 }
-BCRF_INLINE Vec<double> vexp(Vec<double> x) {
-    const Vec<double> lowest = splat(-708.39);
-    const Mask<double> normal = x > lowest;
-    x = vmax(x, lowest);
+// Here x = n ln 2 + r, |r| <= ln 2 / 2.
+BCRF_INLINE Vec<double> vexp_within(Vec<double> x) {
     const Vec<double> shifter = splat(6755399441055744.0);  // 1.5 * 2^52
     const Vec<double> shifted = x * 1.4426950408889634 + shifter;
     const Vec<double> n = shifted - shifter;
@@ -229,9 +238,17 @@ BCRF_INLINE Vec<double> vexp(Vec<double> x) {
     Mask<double> bits, power;
     std::memcpy(&bits, &p, sizeof bits);
     std::memcpy(&power, &shifted, sizeof power);
-    bits = (bits + (power << 52)) & normal;
+    bits += power << 52;
     std::memcpy(&p, &bits, sizeof p);
     return p;
+}
+
+// exp(x) for x <= 88 (float) or 709 (double); 0 where the result would not be a normal number.
+template <class V> BCRF_INLINE V vexp(V x) {
+    using Real = std::remove_reference_t<decltype(x[0])>;
+    const V lowest = splat(sizeof x[0] == 4 ? Real(-87.33654f) : Real(-708.39));
+    const Mask<Real> normal = x > lowest;
+    return normal ? vexp_within(vmax(x, lowest)) : V{};
 }
 
 // log(x) of positive normal numbers; anything else gives no meaningful number.
@@ -239,20 +256,17 @@ BCRF_INLINE Vec<double> vexp(Vec<double> x) {
 BCRF_INLINE Vec<float> vlog(Vec<float> x) {
     Mask<float> bits;
     std::memcpy(&bits, &x, sizeof bits);
-    bits += 0x3f800000 - 0x3f3504f3;
-    const Vec<float> k = __builtin_convertvector((bits >> 23) - 127, Vec<float>);
+    bits -= 0x3f3504f3;
+    const Vec<float> k = __builtin_convertvector(bits >> 23, Vec<float>);
     bits = (bits & 0x007fffff) + 0x3f3504f3;
     Vec<float> f;
     std::memcpy(&f, &bits, sizeof f);
     f = f - 1.0f;
-    const Vec<float> f2 = f * f, f4 = f2 * f2, f3 = f * f2;
-    const Vec<float> a = f4 * 7.0376836292e-2f + (f * -1.1514610310e-1f + 1.1676998740e-1f) * f2;
-    const Vec<float> b = f * -1.2420140846e-1f + 1.4249322787e-1f;
-    const Vec<float> c = (f * -1.6668057665e-1f + 2.0000714765e-1f) * f2;
-    const Vec<float> d = f * -2.4999993993e-1f + 3.3333331174e-1f;
-    const Vec<float> p = (a + b) * f4 + (c + d);
-    const Vec<float> rest = k * -2.12194440e-4f - 0.5f * f2;
-    return (f + (p * f3 + rest)) + k * 0.693359375f;
+    // log(1 + f) = 2 artanh(s), s = f / (2 + f). Divisions are done apart from the multiplications,
+    // of which there would be twice as many without this one.
+    const Vec<float> s = f / (f + 2.0f), z = s * s;
+    const Vec<float> p = ((z * 0.29871072f + 0.39977569f) * z + 0.66666776f) * z + 2.0f;
+    return k * 0.69314718f + s * p;
 }
 BCRF_INLINE Vec<double> vlog(Vec<double> x) {
     Mask<double> bits;

@@ -48,7 +48,7 @@ def joint(name: str, unary: np.ndarray, pair: np.ndarray, solver: bcrf.Solver) -
         p, q = solution.tag_marginals, solution.edge_marginals
     else:
         if name == "mean field":
-            finite = np.where(np.isfinite(pair), pair, -10.0)  # what mean field makes of it
+            finite = np.where(np.isfinite(pair), pair, -2.0)  # what mean field makes of it
             p = oracles.mean_field(unary, finite, solver.iterations)  # type: ignore[attr-defined]
         else:
             p = np.exp(unary) / np.exp(unary).sum(1, keepdims=True)

@@ -45,7 +45,7 @@ def test_what_is_given_overrules_the_recipe():
 def test_pretrained_encoders_learn_more_slowly():
     config = Config.from_dict(LEAST | {"model": {"pretrained": "somewhere"}})
     assert config.optimizer.learning_rate == 3e-5
-    assert config.training.epochs == 5
+    assert config.training.epochs == 3
     rates = {"learning_rate": 3e-5, "scorer_learning_rate": 3e-4}
     assert recipe("pos", pretrained=True)["optimizer"] == rates
     assert "optimizer" not in recipe("pos")
