@@ -74,11 +74,14 @@ def test_solvers_take_the_backend():
     "name",
     [
         *("bregman", "certified", "", "viterbi-3", "unstructured-1", "bregman-0", "bregman-5-"),
-        *("bregman-5-slow", "mean_field-5-half", "certified-5-relaxed"),
+        *("bregman-5-slow", "mean_field-5-half", "certified-5-relaxed", "viterbi-mbr"),
+        *("certified-5-mbr", "bregman-mbr", "bregman-5-mbr-relaxed"),
     ],
 )
 def test_wrong_names_are_errors(name):
-    with pytest.raises(ValueError, match="decoder must be viterbi, unstructured, mean_field-K"):
+    with pytest.raises(
+        ValueError, match="decoder must be viterbi, certified-K, unstructured, mean_f"
+    ):
         Method.parse(name)
 
 
@@ -91,6 +94,8 @@ def test_wrong_names_are_errors(name):
         ("bregman-10-half", "ours: BCRF half-split, 10 it.", True),
         ("bregman-10-relaxed", "ours: BCRF relaxed, 10 it.", True),
         ("certified-10", "ours: certified, 10 it.", True),
+        ("bregman-10-mbr", "ours: BCRF, 10 it., MBR repair", True),
+        ("unstructured-mbr", "ours: Unstructured, MBR repair", True),
     ],
 )
 def test_what_is_ours_is_labelled(name, title, ours):
@@ -133,6 +138,19 @@ def test_evaluation_is_that_of_the_tagger_for_every_decoder(tmp_path, task):
         assert ("certified" in found[name]) == name.startswith("certified")
     assert (repaired > 0) == (task != "pos")
     assert found["viterbi"]["ill_formed"] == 0
+
+
+@pytest.mark.parametrize("task", ["segmentation", "ner"])
+def test_ill_formed_labels_are_repaired_by_marginals_if_wanted(tmp_path, task):
+    tagger = trained(tmp_path, task, model={"objective": "crf"}, training={"epochs": 2})
+    examples = tagger.task.annotated(list(read(config(tmp_path, task).data.dev)))
+    names = [f"{name}-mbr" for name in NAMES if not name.startswith(("viterbi", "certified"))]
+    found = evaluate(tagger, examples, names)
+    for name in names:
+        expected = tagger.evaluate_examples(examples, name.removesuffix("-mbr"), "mbr")
+        assert found[name]["scores"] == pytest.approx(expected.scores, abs=1e-6)
+        assert found[name]["ill_formed"] == expected.repaired
+    assert any(found[name]["ill_formed"] for name in names)
 
 
 def test_scores_of_the_samples_do_not_depend_on_batches(tmp_path, monkeypatch):

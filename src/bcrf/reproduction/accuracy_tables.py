@@ -16,6 +16,7 @@ _PAPER = ("unstructured", "viterbi", "mean_field-5", "mean_field-10", "bregman-5
 _OURS = (
     *("bregman-5-half", "bregman-10-half", "bregman-5-relaxed", "bregman-10-relaxed"),
     "certified-10",
+    *("mean_field-10-mbr", "bregman-10-mbr", "bregman-10-relaxed-mbr"),
 )
 
 
@@ -53,7 +54,7 @@ def ill_formed_tables(experiment: Experiment, results: Results) -> str:
                 )
                 for corpus in columns
             ]
-            if any(shares):
+            if any(shares) and not Method.parse(decoder).mbr:  # whose own labels are the same
                 cells = [MISSING if s is None else f"{s.mean:.1f} %" for s in shares]
                 body.append([objective_title(objective), Method.parse(decoder).title, *cells])
         if body:
@@ -94,7 +95,7 @@ def _rows(
     run = [objective for place in here for objective in results.objectives(place)]
     for objective in dict.fromkeys((*experiment.objectives, *run)):
         for decoder in (*_PAPER, *_OURS):
-            wanted = objective == "crf" and decoder in _OURS
+            wanted = objective == "crf" and decoder in _OURS and decoder in experiment.decoders
             in_paper = any(
                 (variant, network, corpus, objective, decoder) in experiment.paper
                 for corpus in columns

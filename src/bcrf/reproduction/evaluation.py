@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from ..chain import LinearChain
 from ..data import LengthBatches
 from ..tagging import Tagger
-from ..tasks import Example, Metric, repair_all
-from .methods import agreement, decoder
+from ..tasks import Example, Metric, Task, mbr_repair, repair_all
+from .methods import Method, agreement, decoder, tag_marginals
 
 __all__ = ["evaluate"]
 
@@ -55,7 +56,8 @@ def evaluate(
 ) -> dict[str, dict[str, Any]]:
     """What each decoder makes of the same scores.
 
-    Returns, by decoder: `score`, the main one of `scores`, of labels repaired by the task's rule;
+    Returns, by decoder: `score`, the main one of `scores`, of labels repaired by the task's rule
+    (or as the name of the decoder says);
     `ill_formed`, how many sentences needed that; `agreement`, the share of tokens that have
     Viterbi's label, before repair, and `same`, of the sentences that have all of them; of the
     certified decoder also the share of the sentences that were `certified`.
@@ -78,7 +80,12 @@ def evaluate(
                 for example, tags in zip(batch, found.tags.tolist(), strict=True)
             ]
             repaired = repair_all(task, batch, labels)
-            for example, sequence in zip(batch, repaired.sequences, strict=True):
+            sequences = list(repaired.sequences)
+            if Method.parse(name).mbr:
+                changed = [row for row, old in enumerate(labels) if sequences[row] != old]
+                for row, sequence in _best_well_formed(task, name, chain, changed):
+                    sequences[row] = sequence
+            for example, sequence in zip(batch, sequences, strict=True):
                 count.metric.add(example, sequence)
             agreeing, same = agreement(found.tags, best)
             count.tokens += sum(map(len, batch))
@@ -89,6 +96,19 @@ def evaluate(
             if found.certified is not None:
                 count.certified = (count.certified or 0) + int(found.certified.sum())
     return {name: count.result() for name, count in counts.items()}
+
+
+def _best_well_formed(
+    task: Task, name: str, chain: LinearChain, rows: list[int]
+) -> Iterator[tuple[int, list[str]]]:
+    """Of these sentences, by the marginals of a decoder."""
+    if not rows:
+        return
+    some = chain[rows]
+    marginals = tag_marginals(name, some)
+    best = mbr_repair(marginals, task.structure, some.lengths, some.unary.isfinite())
+    for row, tags, length in zip(rows, best.tolist(), some.lengths.tolist(), strict=True):
+        yield row, [task.labels[tag] for tag in tags[:length]]
 
 
 def _rounded(value: Any) -> Any:

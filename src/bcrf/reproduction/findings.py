@@ -138,6 +138,22 @@ CHECKS: tuple[Check, ...] = (
         high=0.2,
     ),
     Check(
+        "Segmentation, ours: the paper's BCRF-10 decoding, with MBR repair, of a CRF-trained model "
+        "is within 0.6 of Viterbi",
+        ("segmentation",),
+        _crf("bregman-10-mbr"),
+        low=-0.6,
+        high=0.6,
+    ),
+    Check(
+        "Ours: relaxed BCRF-10 decoding, with MBR repair, of a CRF-trained model is within 0.2 of "
+        "Viterbi",
+        None,
+        _crf("bregman-10-relaxed-mbr"),
+        low=-0.2,
+        high=0.2,
+    ),
+    Check(
         "Ours: certified decoding equals Viterbi",
         None,
         tuple(

@@ -2,7 +2,9 @@
 
 The names are those of `bcrf.nn`, with the number of iterations always given, and one more: between
 "bregman-K" (the paper's projections) and "bregman-K-relaxed" (the library's) there is
-"bregman-K-half", which has the half-split gauge of the latter, but is not relaxed.
+"bregman-K-half", which has the half-split gauge of the latter, but is not relaxed. Names of
+decoders that choose tags one by one may end in "-mbr": where these are ill-formed, the best
+well-formed ones by the same marginals are taken, instead of what the task's rule makes of them.
 """
 
 from __future__ import annotations
@@ -31,18 +33,19 @@ __all__ = [
     "decoder",
     "loss_solver",
     "objective_title",
+    "tag_marginals",
 ]
 
 TEMPERATURE = 0.1
 """Of Bregman decoding: the paper's 1/tau = 10."""
 
 _FORMS = (
-    "viterbi, unstructured, mean_field-K, bregman-K, bregman-K-half, bregman-K-relaxed or "
-    "certified-K"
+    "viterbi, certified-K, unstructured, mean_field-K, bregman-K, bregman-K-half or "
+    "bregman-K-relaxed, all but the first two also with -mbr at the end"
 )
 _PATTERN = re.compile(
     r"(?P<family>viterbi|unstructured|(?:mean_field|bregman|certified)(?=-))"
-    r"(?:-(?P<iterations>[1-9][0-9]*))?(?:(?<=\d)-(?P<style>half|relaxed))?"
+    r"(?:-(?P<iterations>[1-9][0-9]*))?(?:(?<=\d)-(?P<style>half|relaxed))?(?P<mbr>-mbr)?"
 )
 _TITLES = {
     "viterbi": "Viterbi",
@@ -69,6 +72,7 @@ class Method:
     family: str
     iterations: int | None
     style: str
+    mbr: bool = False
 
     @classmethod
     def parse(cls, name: str) -> Method:
@@ -78,20 +82,32 @@ class Method:
         family, iterations = match["family"], match["iterations"]
         style = match["style"] or ""
         iterates = family in ("mean_field", "bregman", "certified")
-        if iterates != (iterations is not None) or (style and family != "bregman"):
+        mbr = match["mbr"] is not None
+        if (
+            iterates != (iterations is not None)
+            or (style and family != "bregman")
+            or (mbr and family in ("viterbi", "certified"))
+        ):
             raise ValueError(f"decoder must be {_FORMS}, with K iterations; got {name!r}")
-        return cls(family, None if iterations is None else int(iterations), style)
+        return cls(family, None if iterations is None else int(iterations), style, mbr)
+
+    @property
+    def base(self) -> str:
+        """The name without what concerns repair."""
+        parts = (self.family, self.iterations, self.style)
+        return "-".join(str(part) for part in parts if part not in (None, ""))
 
     @property
     def ours(self) -> bool:
         """Whether the paper has it not."""
-        return self.family == "certified" or self.style != ""
+        return self.family == "certified" or self.style != "" or self.mbr
 
     @property
     def title(self) -> str:
         ours = "ours: " if self.ours else ""
         iterations = "" if self.iterations is None else f", {self.iterations} it."
-        return f"{ours}{_TITLES[self.family]}{_STYLES[self.style]}{iterations}"
+        repair = ", MBR repair" if self.mbr else ""
+        return f"{ours}{_TITLES[self.family]}{_STYLES[self.style]}{iterations}{repair}"
 
 
 def check_decoder(name: str) -> None:
@@ -126,9 +142,14 @@ def decoder(name: str, backend: str = "auto") -> Callable[[LinearChain], Decoded
             return Decoded(found.tags, found.certified)
 
         return certified
-    temperature = TEMPERATURE if method.family == "bregman" else 1.0
-    solver = _solver(name, method, backend)
+    solver, temperature = _solver(method, backend)
     return lambda chain: Decoded(decode(solver, chain, temperature))
+
+
+def tag_marginals(name: str, chain: LinearChain) -> Tensor:
+    """[B, n, T]: what a decoder that chooses tags one by one chooses them by."""
+    solver, temperature = _solver(Method.parse(name), "auto")
+    return solver(chain / temperature).tag_marginals
 
 
 def loss_solver(objective: str, backend: str = "auto") -> Solver:
@@ -136,12 +157,14 @@ def loss_solver(objective: str, backend: str = "auto") -> Solver:
     return _on(training_solver(objective), backend)
 
 
-def _solver(name: str, method: Method, backend: str) -> Solver:
+def _solver(method: Method, backend: str) -> tuple[Solver, float]:
+    """What makes the marginals of a decoder, and at which temperature."""
+    temperature = TEMPERATURE if method.family == "bregman" else 1.0
     if method.style == "half":
         relaxed = training_solver(f"bregman-{method.iterations}-relaxed")
         assert isinstance(relaxed, Bregman)
-        return _on(dataclasses.replace(relaxed, relaxation=1.0), backend)
-    return _on(training_solver(name), backend)
+        return _on(dataclasses.replace(relaxed, relaxation=1.0), backend), temperature
+    return _on(training_solver(method.base), backend), temperature
 
 
 def _on(solver: Solver, backend: str) -> Solver:
