@@ -32,7 +32,8 @@ def row(
         name = key
         for before, after in names.items():
             name = name.replace(before, after)
-        decoders[name.replace("_relaxed", "-relaxed")] = evaluated(score / 100, ill_formed)
+        name = name.replace("_relaxed", "-relaxed").replace("_mbr", "-mbr")
+        decoders[name] = evaluated(score / 100, ill_formed)
     return {
         "table": table,
         "corpus": corpus,

@@ -79,9 +79,7 @@ def test_solvers_take_the_backend():
     ],
 )
 def test_wrong_names_are_errors(name):
-    with pytest.raises(
-        ValueError, match="decoder must be viterbi, certified-K, unstructured, mean_f"
-    ):
+    with pytest.raises(ValueError, match="decoder must be viterbi, certified-K, "):
         Method.parse(name)
 
 

@@ -175,7 +175,7 @@ def without(values: dict[str, Any], key: str) -> dict[str, Any]:
         ("pos", POS | {"seed": 3}, "pos: unknown key 'seed'"),
         ("pos", POS | {"title": 3}, "pos: title must be a string, got 3"),
         ("pos", POS | {"task": "parsing"}, "pos, english, network 0: data.task must be one of"),
-        ("pos", POS | {"decoders": ["bregman"]}, "pos: decoder must be viterbi, unstructured"),
+        ("pos", POS | {"decoders": ["bregman"]}, "pos: decoder must be viterbi, certified-K"),
         ("pos", POS | {"objectives": ["magic"]}, "pos: objective must be one of"),
         ("pos", POS | {"networks": []}, "pos: networks must be a table of tables"),
         ("pos", POS | {"networks": {"0": 3}}, "pos: networks.0 must be a table, got 3"),
