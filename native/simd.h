@@ -22,13 +22,17 @@ template <class Real> struct Vector;
 template <> struct Vector<float> {
     typedef float type __attribute__((vector_size(32)));
     typedef int32_t mask __attribute__((vector_size(32)));
+    typedef uint32_t bits __attribute__((vector_size(32)));
 };
 template <> struct Vector<double> {
     typedef double type __attribute__((vector_size(32)));
     typedef int64_t mask __attribute__((vector_size(32)));
+    typedef uint64_t bits __attribute__((vector_size(32)));
 };
 template <class Real> using Vec = typename Vector<Real>::type;
 template <class Real> using Mask = typename Vector<Real>::mask;
+// Unsigned: what is no number, and will not be used, may overflow in it.
+template <class Real> using Bits = typename Vector<Real>::bits;
 
 template <class Real> constexpr int64_t lanes() { return kVectorBytes / int64_t(sizeof(Real)); }
 
@@ -210,7 +214,7 @@ BCRF_INLINE Vec<float> vexp_within(Vec<float> x) {
     const Vec<float> middle = f * 5.55033241e-2f + 2.40226479e-1f;
     const Vec<float> low = f * 6.93147203e-1f + 1.0f;
     const Vec<float> p = ((f2 * 1.53533411e-4f + high) * f2 + middle) * f2 + low;
-    Mask<float> bits, power;
+    Bits<float> bits, power;
     std::memcpy(&bits, &p, sizeof bits);
     std::memcpy(&power, &shifted, sizeof power);
     bits += power << 23;
@@ -235,7 +239,7 @@ BCRF_INLINE Vec<double> vexp_within(Vec<double> x) {
     const Vec<double> f = r * (1.0 / 6.0) + 0.5;
     Vec<double> p = ((a * r2 + b) * r4 + (c * r2 + d)) * r4 + (e * r2 + f);
     p = p * r2 + (r + 1.0);
-    Mask<double> bits, power;
+    Bits<double> bits, power;
     std::memcpy(&bits, &p, sizeof bits);
     std::memcpy(&power, &shifted, sizeof power);
     bits += power << 52;
@@ -254,10 +258,10 @@ template <class V> BCRF_INLINE V vexp(V x) {
 // log(x) of positive normal numbers; anything else gives no meaningful number.
 // x = 2^k (1 + f), sqrt(1/2) <= 1 + f < sqrt(2).
 BCRF_INLINE Vec<float> vlog(Vec<float> x) {
-    Mask<float> bits;
+    Bits<float> bits;
     std::memcpy(&bits, &x, sizeof bits);
     bits -= 0x3f3504f3;
-    const Vec<float> k = __builtin_convertvector(bits >> 23, Vec<float>);
+    const Vec<float> k = __builtin_convertvector(Mask<float>(bits) >> 23, Vec<float>);
     bits = (bits & 0x007fffff) + 0x3f3504f3;
     Vec<float> f;
     std::memcpy(&f, &bits, sizeof f);
@@ -269,10 +273,10 @@ BCRF_INLINE Vec<float> vlog(Vec<float> x) {
     return k * 0.69314718f + s * p;
 }
 BCRF_INLINE Vec<double> vlog(Vec<double> x) {
-    Mask<double> bits;
+    Bits<double> bits;
     std::memcpy(&bits, &x, sizeof bits);
     bits += 0x3ff0000000000000 - 0x3fe6a09e667f3bcd;
-    const Vec<double> k = __builtin_convertvector((bits >> 52) - 1023, Vec<double>);
+    const Vec<double> k = __builtin_convertvector((Mask<double>(bits) >> 52) - 1023, Vec<double>);
     bits = (bits & 0x000fffffffffffff) + 0x3fe6a09e667f3bcd;
     Vec<double> f;
     std::memcpy(&f, &bits, sizeof f);
