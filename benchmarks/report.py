@@ -85,10 +85,7 @@ def _threads(count: int) -> str:
 
 def _promises(found: Findings) -> Iterator[str]:
     yield "## Requirements\n"
-    yield (
-        "The worst shape decides. With all cores, as torch runs unless it is told otherwise, and "
-        "beside it with one thread, which the bounds were not made for.\n"
-    )
+    yield "The worst shape decides, for each number of threads apart.\n"
     head = [text for n in found.threads for text in (_threads(n), "met")]
     yield from _table(
         ["", "requirement", *head],

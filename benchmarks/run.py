@@ -78,13 +78,7 @@ def _numbers(timing: Timing | None) -> Row:
         return {}
     if timing.error is not None:
         return {"error": brief(timing.error)}
-    low, high = timing.quartiles
-    seconds = {"median": timing.median, "low": low, "high": high}
-    return {
-        **{name: float(f"{value:.4g}") for name, value in seconds.items()},
-        "samples": len(timing.samples),
-        "repeats": timing.repeats,
-    }
+    return timing.numbers
 
 
 class Progress:

@@ -69,16 +69,13 @@ def tagging(
             for decoder, timing in found.items():
                 if timing.error is not None:
                     raise timing.error
-                low, high = timing.quartiles
-                seconds = {"median": timing.median, "low": low, "high": high}
                 yield {
                     "network": name,
                     "decoder": decoder,
                     "threads": count,
                     "tokens": size,
                     "sentences": len(inputs),
-                    **{key: float(f"{value:.4g}") for key, value in seconds.items()},
-                    "samples": len(timing.samples),
+                    **timing.numbers,
                 }
 
 

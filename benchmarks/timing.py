@@ -66,6 +66,17 @@ class Timing:
         return statistics.median(self.samples)
 
     @property
+    def numbers(self) -> dict[str, Any]:
+        """For a log."""
+        low, high = self.quartiles
+        seconds = {"median": self.median, "low": low, "high": high}
+        return {
+            **{name: float(f"{value:.4g}") for name, value in seconds.items()},
+            "samples": len(self.samples),
+            "repeats": self.repeats,
+        }
+
+    @property
     def quartiles(self) -> tuple[float, float]:
         if len(self.samples) < 2:
             return self.median, self.median

@@ -129,6 +129,23 @@ def test_mean_field_gradient_is_its_marginals_at_a_fixed_point() -> None:
     assert_close(by_unary, solution.tag_marginals, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_mean_field_takes_many_upstream_gradients_at_once(shared: bool) -> None:
+    generator = torch.Generator().manual_seed(3)
+    unary = torch.randn(3, 4, 3, dtype=torch.float64, generator=generator).requires_grad_()
+    shape = (3, 3) if shared else (3, 3, 3, 3)
+    pair = torch.randn(shape, dtype=torch.float64, generator=generator).requires_grad_()
+    chain, gold = bcrf.LinearChain(unary, pair, [4, 2, 3]), torch.zeros(3, 4, dtype=torch.int64)
+    losses = bcrf.loss(bcrf.MeanField(3), chain, gold)
+    eye = torch.eye(3, dtype=torch.float64)
+    together = torch.autograd.grad(
+        losses, (unary, pair), eye, is_grads_batched=True, retain_graph=True
+    )
+    for row in range(3):
+        alone = torch.autograd.grad(losses[row], (unary, pair), retain_graph=True)
+        assert_close([one[row] for one in together], list(alone))
+
+
 def saved_bytes(iterations: int) -> int:
     (unary, pairs), chain = problem("shared", 6, 3, 0.0)
     total = 0

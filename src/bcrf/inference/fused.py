@@ -18,6 +18,7 @@ from ..chain import LinearChain
 from ..kernels import native
 from ..kernels.native import Slopes
 from ..logspace import matmul
+from .again import differentiable_slopes
 
 __all__ = ["Fused", "fused_value"]
 
@@ -64,6 +65,12 @@ class _Known:
     chain: LinearChain
     tags: Tensor | None
 
+    def again(self, unary: Tensor, transitions: Tensor | None) -> Tensor:
+        """The value of these scores, in torch operations."""
+        chain = self.chain
+        problem = LinearChain._new(unary, transitions, chain.lengths, chain.dtype)
+        return self.solver.again(problem, self.tags)
+
 
 class _Value(torch.autograd.Function):
     @staticmethod
@@ -79,7 +86,7 @@ class _Value(torch.autograd.Function):
         scores = ctx.saved_tensors  # an error if the graph is gone, or the scores have changed
         needed = ctx.needs_input_grad[1:]
         if torch.is_grad_enabled():  # second derivatives are wanted
-            return None, *_differentiable_slopes(known, scores, needed, grad)
+            return None, *differentiable_slopes(known.again, scores, needed, grad)
         # Their memory becomes the gradient: a second call computes them again.
         slopes, known.slopes = known.slopes, None
         if slopes is None:
@@ -108,19 +115,3 @@ def _added_up(slope: Tensor | None, grad: Tensor) -> Tensor | None:
     if slope is None:
         return None
     return matmul(grad.to(slope.dtype).unsqueeze(0), slope.flatten(1)).view(slope.shape[1:])
-
-
-def _differentiable_slopes(
-    known: _Known, scores: Sequence[Any], needed: Sequence[bool], grad: Tensor
-) -> Sequence[Tensor | None]:
-    # Fresh views: derivatives by them are derivatives by what was given.
-    unary, transitions = (None if x is None else x.view_as(x) for x in scores)
-    chain = known.chain
-    problem = LinearChain._new(unary, transitions, chain.lengths, chain.dtype)
-    value = known.solver.again(problem, known.tags)
-    wanted: list[Any] = [x for x, n in zip((unary, transitions), needed, strict=True) if n]
-    slopes = torch.autograd.grad(
-        value, wanted, grad.to(value.dtype), create_graph=True, materialize_grads=True
-    )
-    found = iter(slopes)
-    return [next(found) if n else None for n in needed]

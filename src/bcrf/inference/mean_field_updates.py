@@ -10,6 +10,7 @@ from torch import Tensor
 from .. import kernels
 from ..logspace import log_softmax, matmul
 from ..loops import in_graph
+from .again import differentiable_slopes
 
 __all__ = ["expected", "update"]
 
@@ -22,20 +23,24 @@ def update(unary: Tensor, pair: Tensor, edges: Tensor, iterations: int) -> Tenso
         edges: bool [B, n-1]: where both ends are in the sentence.
     """
     if in_graph() or kernels.observed():  # these look through plain operations only
-        return _plain(unary, pair, edges, iterations)
+        return _updated(unary, pair, edges, iterations)[0]
     updated: Tensor = _Updates.apply(unary, pair, edges, iterations)  # type: ignore[no-untyped-call]
     return updated
 
 
-def _plain(unary: Tensor, pair: Tensor, edges: Tensor, iterations: int) -> Tensor:
-    log_r = log_softmax(unary)
+def _updated(
+    unary: Tensor, pair: Tensor, edges: Tensor, iterations: int
+) -> tuple[Tensor, list[Tensor]]:
+    """log r after the updates, and r before each of them."""
+    log_r, before = log_softmax(unary), []
     for _ in range(iterations):
-        log_r = log_softmax(unary + _messages(torch.exp(log_r), pair, edges))
-    return log_r
+        before.append(torch.exp(log_r))
+        log_r = log_softmax(unary + _messages(before[-1], pair, edges))
+    return log_r, before
 
 
 class _Updates(torch.autograd.Function):
-    """`_plain`, whose gradient by the pairs is one matrix product per edge at the end.
+    """`_updated`, whose gradient by the pairs is one matrix product per edge at the end.
 
     Autograd would write and add up two outer products [B, n-1, T, T] for each update: most of the
     time of a training step.
@@ -43,42 +48,30 @@ class _Updates(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, unary: Tensor, pair: Tensor, edges: Tensor, iterations: int) -> Tensor:
-        log_r = log_softmax(unary)
-        rs = [torch.exp(log_r)]
-        for _ in range(iterations):
-            log_r = log_softmax(unary + _messages(rs[-1], pair, edges))
-            rs.append(torch.exp(log_r))
-        ctx.save_for_backward(unary, pair, edges)
-        ctx.rs = rs
+        log_r, before = _updated(unary, pair, edges, iterations)
+        ctx.save_for_backward(unary, pair, edges, log_r, *before)
         return log_r
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        unary, pair, edges = ctx.saved_tensors
-        rs, grad = ctx.rs, grads[0]
+        unary, pair, edges, log_r, *before = ctx.saved_tensors
+        grad, needed = grads[0], ctx.needs_input_grad[:2]
         if torch.is_grad_enabled():  # second derivatives are wanted
-            return *_differentiable(unary, pair, edges, len(rs) - 1, grad, ctx), None, None
+            found = differentiable_slopes(
+                lambda u, p: _updated(u, p, edges, len(before))[0], (unary, pair), needed, grad
+            )
+            return *found, None, None
 
         # Of the logits of each update, last first.
-        by_logits = [grad - rs[-1] * grad.sum(-1, keepdim=True)]
-        for r in reversed(rs[:-1]):
+        by_logits = [grad - torch.exp(log_r) * grad.sum(-1, keepdim=True)]
+        for r in reversed(before):
             by_r = _messages(by_logits[-1], pair, edges)  # messages are their own adjoint
             by_logits.append(r * (by_r - (r * by_r).sum(-1, keepdim=True)))
-        by_unary = torch.stack(by_logits).sum(0) if ctx.needs_input_grad[0] else None
+        by_unary = torch.stack(by_logits).sum(0) if needed[0] else None
         by_pair = None
-        if ctx.needs_input_grad[1] and len(rs) > 1:
-            by_pair = _outer_products(rs[:-1], by_logits[-2::-1], edges, pair.dim() == 2)
+        if needed[1] and before:
+            by_pair = _outer_products(before, by_logits[-2::-1], edges, pair.dim() == 2)
         return by_unary, by_pair, None, None
-
-
-def _differentiable(
-    unary: Tensor, pair: Tensor, edges: Tensor, iterations: int, grad: Tensor, ctx: Any
-) -> tuple[Tensor | None, ...]:
-    """The derivatives by `unary` and `pair`, with a graph of their own."""
-    log_r = _plain(unary, pair, edges, iterations)
-    wanted = [x for x, needed in zip((unary, pair), ctx.needs_input_grad, strict=False) if needed]
-    found = iter(torch.autograd.grad(log_r, wanted, grad, create_graph=True, allow_unused=True))
-    return tuple(next(found) if needed else None for needed in ctx.needs_input_grad[:2])
 
 
 def _outer_products(
@@ -91,7 +84,9 @@ def _outer_products(
     right = torch.cat([g[:, 1:], r[:, 1:]], 2)
     left = torch.where(edges[:, :, None, None], left, 0.0)
     if shared:
-        return matmul(left.flatten(0, 2).mT, right.flatten(0, 2))
+        tags = left.shape[-1]
+        # `reshape`, because batches of gradients cannot be flattened.
+        return matmul(left.reshape(-1, tags).mT, right.reshape(-1, tags))
     return matmul(left.mT, right)
 
 

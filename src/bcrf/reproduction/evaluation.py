@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from ..chain import LinearChain
 from ..data import LengthBatches
 from ..tagging import Tagger
-from ..tasks import Example, Metric, Task, mbr_repair, repair_all
+from ..tagging.decoding import best_well_formed
+from ..tasks import Example, Metric, repair_all
 from .methods import Method, agreement, decoder, tag_marginals
 
 __all__ = ["evaluate"]
@@ -56,16 +56,16 @@ def evaluate(
 ) -> dict[str, dict[str, Any]]:
     """What each decoder makes of the same scores.
 
-    Returns, by decoder: `score`, the main one of `scores`, of labels repaired by the task's rule
-    (or as the name of the decoder says);
-    `ill_formed`, how many sentences needed that; `agreement`, the share of tokens that have
-    Viterbi's label, before repair, and `same`, of the sentences that have all of them; of the
-    certified decoder also the share of the sentences that were `certified`.
+    Returns, by decoder: `score`, the main one of `scores`, of labels repaired by the task's rule,
+    or as the decoder's name says; `ill_formed`, how many sentences needed that; `agreement`, the
+    share of tokens that have Viterbi's label, before repair, and `same`, of the sentences that have
+    all of them; of the certified decoder also the share of the sentences that were `certified`.
     """
     task = tagger.task
     known = tagger.vocabularies.words
     counts = {name: _Count(task.metric(known_words=known)) for name in decoders}
     methods = {name: decoder(name) for name in decoders}
+    by_marginals = {name for name in decoders if Method.parse(name).mbr}
     exact = decoder("viterbi")
     tagger.model.eval()
     inputs = [tagger.reader(example.tokens) for example in examples]
@@ -81,9 +81,11 @@ def evaluate(
             ]
             repaired = repair_all(task, batch, labels)
             sequences = list(repaired.sequences)
-            if Method.parse(name).mbr:
+            if repaired.changed and name in by_marginals:
                 changed = [row for row, old in enumerate(labels) if sequences[row] != old]
-                for row, sequence in _best_well_formed(task, name, chain, changed):
+                some = chain[changed]
+                best_ones = best_well_formed(task, some, tag_marginals(name, some))
+                for row, sequence in zip(changed, best_ones, strict=True):
                     sequences[row] = sequence
             for example, sequence in zip(batch, sequences, strict=True):
                 count.metric.add(example, sequence)
@@ -96,19 +98,6 @@ def evaluate(
             if found.certified is not None:
                 count.certified = (count.certified or 0) + int(found.certified.sum())
     return {name: count.result() for name, count in counts.items()}
-
-
-def _best_well_formed(
-    task: Task, name: str, chain: LinearChain, rows: list[int]
-) -> Iterator[tuple[int, list[str]]]:
-    """Of these sentences, by the marginals of a decoder."""
-    if not rows:
-        return
-    some = chain[rows]
-    marginals = tag_marginals(name, some)
-    best = mbr_repair(marginals, task.structure, some.lengths, some.unary.isfinite())
-    for row, tags, length in zip(rows, best.tolist(), some.lengths.tolist(), strict=True):
-        yield row, [task.labels[tag] for tag in tags[:length]]
 
 
 def _rounded(value: Any) -> Any:

@@ -12,7 +12,7 @@ from ..chain import LinearChain
 from ..nn import TaggerModel, training_solver
 from ..tasks import Example, Task, mbr_repair
 
-__all__ = ["REPAIRS", "Labelled", "check_repair", "decoder_marginals", "label"]
+__all__ = ["REPAIRS", "Labelled", "best_well_formed", "check_repair", "decoder_marginals", "label"]
 
 REPAIRS = ("rule", "mbr", "none")
 """What is done where a decoder chose ill-formed labels: the task's rule (`Task.repair`), the best
@@ -53,12 +53,16 @@ def label(
     changed = [row for row, (_, is_changed) in enumerate(found) if is_changed]
     if repair == "mbr" and changed:
         some = chain[changed]
-        best = mbr_repair(
-            decoder_marginals(decoder, some), task.structure, some.lengths, some.unary.isfinite()
-        )
-        for row, tags in zip(changed, _rows(best, some), strict=True):
-            found[row] = Labelled(tuple(_named(task, tags)), True)
+        best = best_well_formed(task, some, decoder_marginals(decoder, some))
+        for row, labels in zip(changed, best, strict=True):
+            found[row] = Labelled(tuple(labels), True)
     return found
+
+
+def best_well_formed(task: Task, chain: LinearChain, marginals: Tensor) -> list[list[str]]:
+    """The best well-formed labels of each sentence by the tag marginals [B, n, T] of its chain."""
+    best = mbr_repair(marginals, task.structure, chain.lengths, chain.unary.isfinite())
+    return [_named(task, tags) for tags in _rows(best, chain)]
 
 
 @torch.no_grad()
