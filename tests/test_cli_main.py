@@ -43,9 +43,9 @@ def test_every_command_has_help(command, capsys):
 
 def test_the_documentation_names_options_that_there_are(capsys):
     page = (ROOT / "docs" / "cli.md").read_text()
-    sections = re.split(r"^## bcrf (\w+)$", page, flags=re.MULTILINE)
-    assert sorted(sections[1::2]) == sorted(COMMANDS)
-    for command, text in zip(sections[1::2], sections[2::2], strict=True):
+    sections = dict(re.findall(r"^## bcrf (\w+)$(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
+    assert sorted(sections) == sorted(COMMANDS)
+    for command, text in sections.items():
         with pytest.raises(SystemExit):
             main([command, "--help"])
         known = set(re.findall(r"--\w[\w.-]*", capsys.readouterr().out))
