@@ -79,6 +79,15 @@ struct Task {
         if (view.number != Number::kInt) throw std::invalid_argument("expected int64");
         return static_cast<const int64_t*>(view.data);
     }
+    // Which pairs are not removed from every edge; None: all.
+    void constrain(nb::handle follow) {
+        if (follow.is_none()) return;
+        View view;
+        keep(follow, 2, view);
+        if (problem.shared || view.number != Number::kBool)
+            throw std::invalid_argument("expected bool, and pairs for every edge");
+        problem.follow = static_cast<const bool*>(view.data);
+    }
     nb::object make(Number kind, std::initializer_list<int64_t> shape, void*& data) const {
         View view;
         nb::object tensor = bcrf::make_tensor(kind, shape, view);
@@ -145,9 +154,10 @@ bcrf::Projections projections(
 }
 
 nb::object crf(
-    nb::handle unary, nb::handle pair, nb::handle lengths, nb::handle tags, bool by_unary,
-    bool by_pair, bool every_edge, bool wide, int64_t threads) {
+    nb::handle unary, nb::handle pair, nb::handle lengths, nb::handle follow, nb::handle tags,
+    bool by_unary, bool by_pair, bool every_edge, bool wide, int64_t threads) {
     Task task(unary, pair, lengths, threads);
+    task.constrain(follow);
     const int64_t* gold = task.integers(tags, 2);
     const Slopes slopes(task, by_unary, by_pair, every_edge, wide);
     return slopes.result(task.solved(
@@ -155,10 +165,11 @@ nb::object crf(
 }
 
 nb::object bregman(
-    nb::handle unary, nb::handle pair, nb::handle lengths, nb::handle tags, bool by_unary,
-    bool by_pair, bool every_edge, bool wide, int64_t threads, const std::vector<double>& omegas,
+    nb::handle unary, nb::handle pair, nb::handle lengths, nb::handle follow, nb::handle tags,
+    bool by_unary, bool by_pair, bool every_edge, bool wide, int64_t threads, const std::vector<double>& omegas,
     int64_t first, double tolerance, bool gauge_right) {
     Task task(unary, pair, lengths, threads);
+    task.constrain(follow);
     const int64_t* gold = task.integers(tags, 2);
     const Slopes slopes(task, by_unary, by_pair, every_edge, wide);
     const bcrf::Projections steps = projections(omegas, first, tolerance, gauge_right);
@@ -329,10 +340,10 @@ NB_MODULE(_native, m) {
     // Nameless arguments, because calls are quicker so; where a tensor may be missing, None.
     const auto given = nb::arg();
     const auto maybe = nb::arg().none();
-    m.def("crf", crf, given, given, maybe, maybe, given, given, given, given, given);
+    m.def("crf", crf, given, given, maybe, maybe, maybe, given, given, given, given, given);
     m.def(
-        "bregman", bregman, given, given, maybe, maybe, given, given, given, given, given, given,
-        given, given, given);
+        "bregman", bregman, given, given, maybe, maybe, maybe, given, given, given, given, given,
+        given, given, given, given);
     m.def("flow", flow, given, given, maybe, given, given, given, given, given, given);
     m.def(
         "most_probable", most_probable, given, given, maybe, given, given, given, given, given,

@@ -10,9 +10,9 @@ using bcrf::Problem;
 
 template <class Real> constexpr Real infinity() { return Real(__builtin_inf()); }
 
-// Messages are sums of products of numbers that are at most 1. Terms below the smallest normal
-// number are lost; against a sum of this size they weigh nothing. Smaller sums are done again in a
-// form that loses nothing.
+// Messages are sums of products of numbers that are at most 1 (pairs in haste: exp(kRange)). Terms
+// below the smallest normal number are lost; against a sum of this size they weigh nothing. Smaller
+// sums are done again in a form that loses nothing.
 template <class Real> constexpr Real safe();
 template <> constexpr float safe<float>() { return 1e-28f; }
 template <> constexpr double safe<double>() { return 1e-285; }
@@ -77,6 +77,21 @@ template <class In> BCRF_INLINE In peak_and_sum(const In* x, int64_t count, Vec<
     return hmax(vmax(a, b));
 }
 
+// The same of x + y, which goes to `out`, where there is room for whole vectors; the sum is of x.
+template <class In>
+BCRF_INLINE In add_peak_and_sum(const In* x, const In* y, int64_t count, Vec<In>* sum, In* out) {
+    constexpr int64_t W = lanes<In>();
+    Vec<In> peak = splat(-infinity<In>());
+    for (int64_t j = 0; j < count; j += W) {
+        const Vec<In> u = j + W <= count ? load(x + j) : load_some<In>(x + j, count - j, x[j]);
+        const Vec<In> v = u + load(y + j);
+        store(out + j, v);
+        peak = vmax(peak, v);
+        sum[0] += u;
+    }
+    return hmax(peak);
+}
+
 struct Range {
     double peak = -__builtin_inf();
     bool removed = false, bad = false;
@@ -106,26 +121,35 @@ BCRF_INLINE void exponentials(
         }
 }
 
-// Which tags may follow which, a bit each: rows of `words` words.
-template <class In>
-BCRF_INLINE void presence(const In* raw, int64_t T, int64_t words, uint64_t* bits) {
-    for (int64_t s = 0; s < T; ++s)
-        for (int64_t w = 0; w < words; ++w) {
-            uint64_t word = 0;
-            for (int64_t t = w * 64; t < T && t < (w + 1) * 64; ++t)
-                word |= uint64_t(raw[s * T + t] > -infinity<In>()) << (t - w * 64);
-            bits[s * words + w] = word;
+// Which of T scores are there, a bit each.
+template <class In> BCRF_INLINE void presence(const In* x, int64_t T, uint64_t* bits) {
+    constexpr int64_t W = lanes<In>();
+    for (int64_t t = 0; t < T; t += 64) {
+        uint64_t word = 0;
+        for (int64_t j = t; j < T && j < t + 64; j += W) {
+            const Vec<In> v = load_some<In>(x + j, T - j, -infinity<In>());
+            word |= uint64_t(lane_bits(v > -infinity<In>())) << (j - t);
         }
+        bits[t / 64] = word;
+    }
 }
 
-// The pairs that all edges share, prepared once for all sentences and threads.
+// What the pairs of all edges share, prepared once for all sentences and threads.
 template <class In, class Real> struct SharedPairs {
-    Array<Real> rows, columns;
-    Array<uint64_t> bits;
+    Array<Real> rows, columns;  // exponentials, if the pairs are the same
+    Array<In> removal;          // otherwise -inf for pairs that are removed from every edge, and 0
+    Array<uint64_t> bits;       // which pairs are not removed
     Range range;
 
     void prepare(const Problem& problem) {
-        const int64_t T = problem.tags, P = padded<Real>(T), words = (T + 63) / 64;
+        const int64_t T = problem.tags, P = padded<Real>(T);
+        if (!problem.shared && !problem.follow) return;
+        if (!problem.shared) {
+            removal.allocate(padded<In>(T * T));
+            for (int64_t k = 0; k < padded<In>(T * T); ++k)
+                removal[k] = k < T * T && problem.follow[k] ? In(0) : -infinity<In>();
+            return mark(removal, T);
+        }
         const In* raw = static_cast<const In*>(problem.pair);
         range = range_of(raw, T * T);
         rows.allocate(T * P);
@@ -134,13 +158,17 @@ template <class In, class Real> struct SharedPairs {
         exponentials(raw, T, P, scale, peak(problem), +rows);
         for (int64_t s = 0; s < T; ++s)
             for (int64_t t = 0; t < P; ++t) columns[s * P + t] = t < T ? rows[t * P + s] : Real(0);
-        if (range.removed) {
-            bits.allocate(T * words);
-            presence(raw, T, words, +bits);
-        }
+        if (range.removed) mark(raw, T);
     }
     Real peak(const Problem& problem) const {
         return range.peak > -__builtin_inf() ? Real(range.peak) * Real(problem.scale) : Real(0);
+    }
+
+  private:
+    void mark(const In* raw, int64_t T) {
+        const int64_t words = (T + 63) / 64;
+        bits.allocate(T * words);
+        for (int64_t s = 0; s < T; ++s) presence(raw + s * T, T, bits + s * words);
     }
 };
 
@@ -169,26 +197,32 @@ template <class In, class Real, int N> class Chain {
             slot_ = padded<Real>(T * T) + W;  // the last row is read as whole vectors too
             ring_.allocate(window_ * slot_);
             std::memset(ring_, 0, size_t(window_ * slot_) * sizeof(Real));
-            bits_.allocate(T * words_);
+            bits_.allocate(n * T * words_);
+            if (p.follow) constrained_.allocate(n * T * T + lanes<In>());
         }
     }
 
-    // Reads a sentence; false if there is something in it that has no answer.
-    bool read(int64_t sentence) {
+    // Reads a sentence; false if there is something in it that has no answer. `hasty`: pairs of every
+    // edge are taken for numbers of a small range, as they mostly are. These need no peak taken off,
+    // and whether they are such costs next to nothing to see while they are entered: `strayed`.
+    bool read(int64_t sentence, bool hasty = false) {
         b = sentence;
+        hasty_ = hasty && !problem.shared && !problem.follow && T * T >= W;
+        removed_ = kNone;
+        widest_ = Mask<Real>{};
         L = problem.lengths[b];
         if (L < 0 || L > problem.n) return false;
         if (L == 0) return true;
         bool removed = false;
         if (!(problem.unary ? read_unary(removed) : read_arcs())) return false;
-        if (L > 1 && !read_pairs(removed)) return false;
+        for (int64_t e = 0; hasty_ && e + 1 < L; ++e) peaks[e] = 0;
+        if (L > 1 && !hasty_ && !read_pairs(removed)) return false;
         return removed && problem.unary ? trim() : true;
     }
+    bool hasty() const { return hasty_; }
+    bool strayed() const { return any(widest_ > bits_of(splat(kRange / scale_))); }
 
-    const In* raw(int64_t e) const {
-        return static_cast<const In*>(problem.pair) + b * problem.pair_strides[0] +
-               e * problem.pair_strides[1];
-    }
+    const In* raw(int64_t e) const { return constrained_ ? constrained_ + e * T * T : given(e); }
     double raw_score(int64_t e, int64_t s, int64_t t) const {
         return double(raw(e)[s * T + t]) * problem.scale;
     }
@@ -201,6 +235,15 @@ template <class In, class Real, int N> class Chain {
         const Real peak = peaks[e], scale = scale_;
         const int64_t size = T * T;
         int64_t j = 0;
+        if (hasty_) {
+            Mask<Real> widest = widest_;
+            for (; j + W < size; j += W) store(rows + j, hasty_exp(load_as(scores + j, Real(0)), scale, widest));
+            // The last vector ends where the scores end.
+            j = size - W;
+            store(rows + j, hasty_exp(load_as(scores + j, Real(0)), scale, widest));
+            widest_ = widest;
+            return;
+        }
         for (; j + W <= size; j += W) store(rows + j, vexp(load_as(scores + j, Real(0)) * scale - peak));
         if (j < size) store(rows + j, vexp(load_within(scores, j, size, Real(0)) * scale - peak));
     }
@@ -231,13 +274,29 @@ template <class In, class Real, int N> class Chain {
 
   private:
     static constexpr int64_t W = lanes<Real>();
+    static constexpr Real kRange = 20;
     int64_t words_, window_ = 1, slot_ = 0;
     Real scale_;
+    bool hasty_ = false;      // pairs are taken for numbers of that range
+    Mask<Real> widest_ = {};  // bits of the largest ones, as magnitudes, that were entered so
     Array<Real> ring_;
-    Array<uint64_t> live_, bits_;
-    bool removed_ = false;  // some pair of the sentence is
+    Array<uint64_t> live_, bits_;  // tags that lie on a path; pairs of every edge
+    Array<In> constrained_;  // [n-1, T, T]: pairs of every edge, -inf where they may not follow
+    enum { kNone, kSame, kEach } removed_ = kNone;  // pairs: none, the same on all edges, any
 
     Real* at(int64_t e) const { return ring_ + (e % window_) * slot_; }
+
+    // exp(x * scale), x to be of a small range, which `widest` remembers: NaN is wider than anything.
+    static BCRF_INLINE_MEMBER Vec<Real> hasty_exp(Vec<Real> x, Real scale, Mask<Real>& widest) {
+        const Mask<Real> width = bits_of(x) & ~sign_bits<Real>();
+        widest = width > widest ? width : widest;
+        return vexp_within(x * scale);
+    }
+
+    const In* given(int64_t e) const {
+        return static_cast<const In*>(problem.pair) + b * problem.pair_strides[0] +
+               e * problem.pair_strides[1];
+    }
 
     Vec<Real> some(const In* row, int64_t j) const {
         return load_some<Real>(row + j, T - j, -infinity<Real>()) * scale_;
@@ -287,37 +346,35 @@ template <class In, class Real, int N> class Chain {
         const Real scale = scale_;
         Vec<In> sum[2] = {};
         for (int64_t e = 0; e < m; ++e) {
-            const In peak = peak_and_sum(raw(e), size, sum);
+            const In peak = constrained_ ? add_peak_and_sum(
+                                               given(e), +shared.removal, size, sum, constrained_ + e * size)
+                                         : peak_and_sum(given(e), size, sum);
             peaks[e] = peak > -infinity<In>() ? Real(peak) * scale : Real(0);
         }
-        removed_ = false;
+        if (constrained_) removed_ = kSame, removed = true;
         const Vec<In> total = sum[0] + sum[1];
         if (!any(~(total - total == In(0)))) return true;
         // It takes more to know which of these it was, if any.
         Survey<In> survey;
-        for (int64_t e = 0; e < m; ++e) survey.include(raw(e), size);
-        removed |= removed_ = survey.removed();
+        for (int64_t e = 0; e < m; ++e) {
+            survey.include(raw(e), size);
+            for (int64_t s = 0; s < T; ++s) presence(raw(e) + s * T, T, bits_ + (e * T + s) * words_);
+        }
+        if (survey.removed()) removed_ = kEach, removed = true;
         return !survey.bad();
     }
 
     // Which tags may follow which on edge e, as bits; null if all may.
-    const uint64_t* allowed(int64_t e) {
+    const uint64_t* allowed(int64_t e) const {
         if (problem.shared) return shared.range.removed ? +shared.bits : nullptr;
-        if (!removed_) return nullptr;
-        presence(raw(e), T, words_, +bits_);
-        return bits_;
+        if (removed_ == kSame) return shared.bits;
+        return removed_ == kEach ? bits_ + e * T * words_ : nullptr;
     }
 
     // Sets the scores of tags that lie on no path to -inf; false if no path is left.
     bool trim() {
         uint64_t* live = live_;
-        for (int64_t i = 0; i < L; ++i)
-            for (int64_t w = 0; w < words_; ++w) {
-                uint64_t word = 0;
-                for (int64_t t = w * 64; t < T && t < (w + 1) * 64; ++t)
-                    word |= uint64_t(nodes[i * P + t] > -infinity<Real>()) << (t - w * 64);
-                live[i * words_ + w] = word;
-            }
+        for (int64_t i = 0; i < L; ++i) presence(nodes + i * P, T, live + i * words_);
         for (int64_t e = 0; e + 1 < L; ++e) {
             const uint64_t *follow = allowed(e), *here = live + e * words_;
             uint64_t* next = live + (e + 1) * words_;

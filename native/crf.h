@@ -42,27 +42,26 @@ template <class In> struct Gradient {
     }
 };
 
+// out[t] = a x[t] y[t] for T tags, at least one vector of the P that they are padded to. The last
+// vector ends where they end: nothing beyond is touched.
+template <class Real>
+BCRF_INLINE void write_products(
+    Vec<Real> a, const Real* x, const Real* y, int64_t T, int64_t P, Real* out) {
+    constexpr int64_t W = lanes<Real>();
+    for (int64_t j = 0; j + W < P; j += W) store(out + j, a * load(x + j) * load(y + j));
+    store(out + T - W, a * load(x + T - W) * load(y + T - W));
+}
+
 // out[s, t] = x[s] m[s, t] y[t], without padding.
 template <class Real, class In>
 BCRF_INLINE void write_edge(
     Matrix<Real> m, int64_t T, int64_t P, const Real* x, const Real* y, In* out) {
-    constexpr int64_t W = lanes<Real>();
     int64_t s = 0;
-    if constexpr (sizeof(In) == sizeof(Real)) {
-        // What goes beyond a row is written again by the next one; the last ones have none.
-        for (; s * T + P <= T * T; ++s) {
-            const Vec<Real> a = splat(x[s]);
-            for (int64_t j = 0; j < P; j += W)
-                store(out + s * T + j, a * load(m.rows + s * m.by + j) * load(y + j));
-        }
-    }
+    if constexpr (sizeof(In) == sizeof(Real))
+        for (; T >= lanes<Real>() && s < T; ++s)
+            write_products<Real>(splat(x[s]), m.rows + s * m.by, y, T, P, out + s * T);
     for (; s < T; ++s)
         for (int64_t t = 0; t < T; ++t) out[s * T + t] = In(x[s] * m.rows[s * m.by + t] * y[t]);
-}
-
-template <class Real, class In>
-BCRF_INLINE void write_row(const Real* x, int64_t T, In* out) {
-    for (int64_t t = 0; t < T; ++t) out[t] = In(x[t]);
 }
 
 BCRF_INLINE double positive(double x) { return x > 0 ? x : 0; }
@@ -88,12 +87,34 @@ template <class In, class Real, int N> class ForwardBackward {
         value = 0;
         if (L == 0) return true;
         for (int64_t i = 0; i < L; ++i) weigh(i);
-        for (int64_t e = 0; e + 1 < L; ++e) chain.enter(e);
         const bool slopes = gradient.unary || gradient.pair;
-        if (!messages(slopes || !tags, slopes || tags)) return false;
-        value = tags ? loss(tags) : log_partition();
-        if (slopes) normalise(gradient.unary);
-        if (gradient.pair && gradient.every_edge) edge_marginals(gradient.pair);
+        const bool forward = slopes || !tags, backward = slopes || tags;
+        Mask<Real> low = start();
+        if (chain.problem.shared) {
+            // From the two ends at the same time: each recursion hides the other's latency.
+            for (int64_t j = 0; j + 1 < L; ++j) {
+                if (forward) low |= forward_step(j);
+                if (backward) low |= backward_step(L - 2 - j);
+            }
+            if (!tags) value = log_partition();
+            for (int64_t i = 0; slopes && i < L; ++i) finish(i, gradient);
+        } else {
+            // All that is done with an edge at a time, while it is in the nearest cache.
+            for (int64_t e = 0; e + 1 < L; ++e) {
+                chain.enter(e);
+                if (forward) low |= forward_step(e);
+                if ((e % 16 == 0 || e + 2 == L) && chain.strayed()) return false;
+            }
+            if (!tags) value = log_partition();
+            if (slopes) finish(L - 1, gradient);
+            for (int64_t e = L - 2; backward && e >= 0; --e) {
+                low |= backward_step(e);
+                if (slopes) finish(e, gradient);
+            }
+        }
+        if (any(low)) return false;
+        if (tags) value = loss(tags);
+        if (gradient.unary) tag_marginals(gradient.unary);
         if (gradient.pair && !gradient.every_edge) expected_counts(gradient.pair);
         if (tags) gradient.subtract(tags, L, T);
         return true;
@@ -118,21 +139,13 @@ template <class In, class Real, int N> class ForwardBackward {
         for (int64_t j = 0; j < P; j += W) store(weight_ + i * P + j, vexp(load(u + j) - peak));
     }
 
-    // Both recursions, from the two ends at the same time: each hides the other's latency.
-    bool messages(bool forward, bool backward) {
-        const int64_t L = chain.L;
-        Mask<Real> low = {};
+    // The messages at the two ends. Like all that makes one, tells what is too small for a number.
+    Mask<Real> start() {
+        const int64_t last = (chain.L - 1) * P;
         std::memcpy(alpha_, weight_, size_t(P) * sizeof(Real));
-        low |= below(weight_, chain.nodes);
-        const int64_t last = (L - 1) * P;
         std::memcpy(after_ + last, weight_ + last, size_t(P) * sizeof(Real));
-        low |= below(weight_ + last, chain.nodes + last);
-        before_[0] = after_scale_[L - 1] = 1;
-        for (int64_t j = 0; j + 1 < L; ++j) {
-            if (forward) low |= forward_step(j);
-            if (backward) low |= backward_step(L - 2 - j);
-        }
-        return !any(low);
+        before_[0] = after_scale_[chain.L - 1] = 1;
+        return below(weight_, chain.nodes) | below(weight_ + last, chain.nodes + last);
     }
 
     Mask<Real> below(const Real* x, const Real* u) const {
@@ -208,39 +221,36 @@ template <class In, class Real, int N> class ForwardBackward {
         return total;
     }
 
-    // Scales alpha so that alpha beta is the marginal of a tag, and writes that if it is wanted.
-    void normalise(In* out) {
+    // After `log_partition`: scales alpha of position i so that alpha beta is the marginal of a tag. Writes the marginals of
+    // the edge after it, if every edge has some.
+    void finish(int64_t i, const Gradient<In>& gradient) {
+        const int64_t L = chain.L, tags = T;
+        Real *alpha = alpha_ + i * P, *beta = beta_ + i * P;
+        const Vec<Real> factor = splat(Real(1) / before_[i]);  // or alpha beta could underflow
+        Vec<Real> sum = {};
+        for (int64_t j = 0; j < P; j += W) {
+            if (i + 1 == L) store(beta + j, splat(Real(1)));  // nothing comes after
+            const Vec<Real> x = load(alpha + j) * factor;
+            store(alpha + j, x);
+            sum += x * load(beta + j);
+        }
+        const Vec<Real> share = splat(Real(1) / hsum(sum));
+        for (int64_t j = 0; j < P; j += W) store(alpha + j, load(alpha + j) * share);
+        if (gradient.pair && gradient.every_edge && i + 1 < L)
+            write_edge<Real>(
+                chain.edge(i), T, P, alpha, after_ + (i + 1) * P, gradient.pair + i * tags * tags);
+    }
+
+    void tag_marginals(In* out) const {
         const int64_t L = chain.L, tags = T;
         for (int64_t i = 0; i < L; ++i) {
-            Real *alpha = alpha_ + i * P, *beta = beta_ + i * P;
-            const Vec<Real> factor = splat(Real(1) / before_[i]);  // or alpha beta could underflow
-            Vec<Real> sum = {};
-            for (int64_t j = 0; j < P; j += W) {
-                if (i + 1 == L) store(beta + j, splat(Real(1)));  // nothing comes after
-                const Vec<Real> x = load(alpha + j) * factor;
-                store(alpha + j, x);
-                sum += x * load(beta + j);
-            }
-            const Vec<Real> share = splat(Real(1) / hsum(sum));
-            for (int64_t j = 0; j < P; j += W) store(alpha + j, load(alpha + j) * share);
-            if (out) write_product(alpha, beta, out + i * tags, (L - i) * tags);
+            const Real *a = alpha_ + i * P, *b = beta_ + i * P;
+            int64_t t = 0;
+            if constexpr (sizeof(In) == sizeof(Real))
+                if (tags >= W)
+                    write_products<Real>(splat(Real(1)), a, b, t = tags, P, out + i * tags);
+            for (; t < tags; ++t) out[i * tags + t] = In(a[t] * b[t]);
         }
-    }
-
-    // out[t] = a[t] b[t]; there is room for `room` numbers, of which the next T and more come later.
-    void write_product(const Real* a, const Real* b, In* out, int64_t room) const {
-        if constexpr (sizeof(In) == sizeof(Real))
-            if (P <= room) {
-                for (int64_t j = 0; j < P; j += W) store(out + j, load(a + j) * load(b + j));
-                return;
-            }
-        for (int64_t t = 0; t < T; ++t) out[t] = In(a[t] * b[t]);
-    }
-
-    void edge_marginals(In* out) {
-        for (int64_t e = 0; e + 1 < chain.L; ++e)
-            write_edge<Real>(
-                chain.edge(e), T, P, alpha_ + e * P, after_ + (e + 1) * P, out + e * T * T);
     }
 
     // The edge marginals, added up over the sentence.

@@ -20,6 +20,7 @@ struct Problem {
     int64_t node_strides[2];    // of unary, or of left and right: sentence, position
     const void* pair;           // [T, T] shared, or [B, n-1, T, T]
     int64_t pair_strides[2];    // sentence, edge; 0 if shared
+    const bool* follow;         // [T, T]: which pairs are not removed from every edge; null: all
     bool shared;
     double scale;               // multiplies every score: 1 / temperature
     int64_t threads;

@@ -129,17 +129,21 @@ template <class In, class Solver, class Real>
 void crf_pass(
     const Problem& p, const int64_t* tags, const Outputs& out, Statuses& statuses, Real) {
     SharedPairs<In, Real> shared;
-    if (p.shared) shared.prepare(p);
+    shared.prepare(p);
     Team<Solver> team(p, 3, [&] { return new Solver(p, shared); });
     team.run([&](Solver& solver, int64_t b) {
         if (statuses[b] != kRedo) return;
         const int64_t* gold = tags ? tags + b * p.n : nullptr;
-        if (!solver.chain.read(b) || (gold && !legal(solver.chain, gold))) {
-            statuses[b] = kBad;
-            return;
-        }
         double value;
-        if (solver.solve(gold, Gradient<In>(p, out, b), value)) statuses[b] = kFine;
+        for (const bool hasty : {true, false}) {
+            if (!solver.chain.read(b, hasty) || (gold && !legal(solver.chain, gold))) {
+                statuses[b] = kBad;
+                return;
+            }
+            const bool solved = solver.solve(gold, Gradient<In>(p, out, b), value);
+            if (solved) statuses[b] = kFine;
+            if (solved || !solver.chain.hasty()) break;
+        }
         write_value<In>(out, b, value);
     });
 }
@@ -189,7 +193,7 @@ void bregman_pass(
 template <class In, class Pass>
 void with_solvers(const Problem& p, bool lanes, Statuses& statuses, Pass pass) {
     SharedPairs<In, In> shared;
-    if (p.shared) shared.prepare(p);
+    shared.prepare(p);
     if (lanes && p.shared) pass(Type<LaneBregman<In, In, true>>(), shared, kRedo);
     if (lanes && !p.shared) pass(Type<LaneBregman<In, In, false>>(), shared, kRedo);
     if constexpr (sizeof(In) == 4)

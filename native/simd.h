@@ -120,6 +120,25 @@ template <class M> BCRF_INLINE bool any(M mask) {
     return (word[0] | word[1] | word[2] | word[3]) != 0;
 }
 
+// Numbers as integers: of those with the same sign, NaN included, the larger has the larger one.
+template <class V> BCRF_INLINE auto bits_of(V x) {
+    Mask<std::remove_reference_t<decltype(x[0])>> bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+template <class Real> BCRF_INLINE Mask<Real> sign_bits() { return bits_of(splat(Real(-0.0))); }
+
+// Bit j tells whether lane j is true.
+template <class M> BCRF_INLINE uint32_t lane_bits(M mask) {
+#ifdef __AVX2__
+    if constexpr (sizeof mask[0] == 4) return uint32_t(_mm256_movemask_ps(__m256(mask)));
+    else return uint32_t(_mm256_movemask_pd(__m256d(mask)));
+#endif
+    uint32_t bits = 0;
+    for (unsigned j = 0; j < sizeof mask / sizeof mask[0]; ++j) bits |= uint32_t(mask[j] != 0) << j;
+    return bits;
+}
+
 BCRF_INLINE float hsum(Vec<float> x) {
     x += __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3);
     x += __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5);

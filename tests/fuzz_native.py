@@ -118,6 +118,8 @@ def check_clean(chain: LinearChain, rng: random.Random) -> None:
         found = call()
         assert found is not None, f"{name} gives no answer"
         assert finite(found), f"{name} is not finite"
+    if not chain.shared:
+        check_follow(chain, tags, rng)
     choice = rng.random()
     settings = random_settings(rng)
     if choice < 0.4:
@@ -130,6 +132,21 @@ def check_clean(chain: LinearChain, rng: random.Random) -> None:
         arcs = fold(chain)
         start = torch.where(arcs.free, torch.randn(arcs.free.shape, dtype=chain.dtype), 0.0)
         assert finite(native.project(arcs, start, Bregman().omegas, 1, rng.choice([None, 1e-2])))
+
+
+def check_follow(chain: LinearChain, tags: Tensor, rng: random.Random) -> None:
+    """Pairs that may not follow are pairs that are -inf on every edge, to the last bit."""
+    follow = torch.rand(chain.num_tags, chain.num_tags) < rng.choice([0.3, 0.9])
+    unary, pair, lengths = chain.unary, chain.pair_scores, chain.lengths
+    removed = pair.masked_fill(~follow, -math.inf)
+    settings = Bregman(**random_settings(rng))._settings
+    for gold in (None, tags):
+        for run, more in ((native.crf, ()), (native.bregman, (settings,))):
+            found = run(unary, pair, lengths, *more, gold, (True, True), follow=follow)
+            expected = run(unary, removed, lengths, *more, gold, (True, True))
+            assert (found is None) == (expected is None)
+            for one, other in zip(found or (), expected or (), strict=True):
+                assert one is other is None or torch.equal(one, other)
 
 
 # Problems without an answer

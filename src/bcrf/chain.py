@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from .checks import check_temperature, checks_enabled
+from .checks import check_temperature, checks_enabled, values_visible
 from .structure import Structure
 
 __all__ = ["PAD", "LinearChain"]
@@ -55,7 +55,7 @@ class LinearChain:
     ) -> None:
         unary, transitions, dtype = _scores(unary, transitions)
         _check_shapes(unary, transitions)
-        self._set(unary, transitions, _lengths(lengths, unary), dtype)
+        self._set(unary, transitions, _lengths(lengths, unary), dtype, None)
 
     # Shapes and masks
 
@@ -88,13 +88,35 @@ class LinearChain:
     @property
     def requires_grad(self) -> bool:
         """Whether any score does."""
-        transitions = self.transitions
+        transitions, _ = self.free_transitions
         return self.unary.requires_grad or (transitions is not None and transitions.requires_grad)
 
     @property
     def shared(self) -> bool:
         """Whether one matrix serves all adjacent pairs."""
-        return self.transitions is None or self.transitions.dim() == 2
+        transitions, _ = self.free_transitions
+        return transitions is None or transitions.dim() == 2
+
+    @property
+    def free_transitions(self) -> tuple[Tensor | None, Tensor | None]:
+        """The transitions before `constrain`, and which of them it allows: bool [T, T], None: all.
+
+        For whoever can use both: a constrained copy of one matrix per pair takes memory and time,
+        and is made when it is needed, as `transitions`.
+        """
+        if "_lazy" in self.__dict__:
+            given, follow, _ = self.__dict__["_lazy"]
+            return given, follow
+        return self.transitions, None
+
+    def __getattr__(self, name: str) -> Any:
+        # Called for what is not there: the transitions of a constrained chain, the first time.
+        if name != "transitions" or "_lazy" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        given, follow, grad = self.__dict__["_lazy"]
+        with torch.inference_mode(given.is_inference()), torch.set_grad_enabled(grad):
+            transitions = self.__dict__["transitions"] = _constrained(given, follow)
+        return transitions
 
     @property
     def pair_scores(self) -> Tensor:
@@ -146,7 +168,9 @@ class LinearChain:
             raise TypeError(f"a chain holds floating point scores, not {dtype}")
         working = torch.promote_types(dtype, torch.float32)
         moved = self._map(lambda scores: scores.to(*args, **kwargs).to(working), dtype)
-        return self._new(moved.unary, moved.transitions, self.lengths.to(moved.unary.device), dtype)
+        transitions, follow = moved.free_transitions
+        lengths = self.lengths.to(moved.unary.device)
+        return self._new(moved.unary, transitions, lengths, dtype, follow)
 
     def double(self) -> LinearChain:
         return self._map(torch.Tensor.double, torch.float64)
@@ -175,10 +199,10 @@ class LinearChain:
         lengths = self.lengths[index]
         if lengths.dim() != 1:
             raise IndexError("sentences are chosen along one axis")
-        transitions = self.transitions
+        transitions, follow = self.free_transitions
         if transitions is not None and not self.shared:
             transitions = transitions[index]
-        return self._new(self.unary[index], transitions, lengths, self.dtype)
+        return self._new(self.unary[index], transitions, lengths, self.dtype, follow)
 
     def restrict(self, allowed: Tensor) -> LinearChain:
         """Remove the tags that `allowed` (bool [B, n, T]) forbids at a position: partial labels."""
@@ -191,10 +215,14 @@ class LinearChain:
             )
         allowed = allowed.to(self.device)
         unary = torch.where(allowed, self.unary, -math.inf)
-        return self._new(unary, self.transitions, self.lengths, self.dtype)
+        transitions, follow = self.free_transitions
+        return self._new(unary, transitions, self.lengths, self.dtype, follow)
 
     def constrain(self, structure: Structure) -> LinearChain:
-        """Remove what `structure` forbids: tags at the start and the end, and transitions."""
+        """Remove what `structure` forbids: tags at the start and the end, and transitions.
+
+        These still have to be numbers, or -inf.
+        """
         if not isinstance(structure, Structure):
             raise TypeError(f"structure must be a Structure, got {type(structure).__name__}")
         if structure.num_tags != self.num_tags:
@@ -204,9 +232,13 @@ class LinearChain:
         structure = structure.to(self.device)
         first, last = self.first.unsqueeze(-1), self.last.unsqueeze(-1)
         allowed = (structure.start | ~first) & (structure.end | ~last)
-        transitions = torch.where(structure.follow, self.pair_scores, -math.inf)
         unary = torch.where(allowed, self.unary, -math.inf)
-        return self._new(unary, transitions, self.lengths, self.dtype)
+        transitions, follow = self.free_transitions
+        follow = structure.follow if follow is None else structure.follow & follow
+        if self.shared or not values_visible(self.unary):
+            scores = self.pair_scores if transitions is None else transitions
+            transitions, follow = _constrained(scores, follow), None
+        return self._new(unary, transitions, self.lengths, self.dtype, follow)
 
     # Scores of sequences
 
@@ -267,21 +299,39 @@ class LinearChain:
     # How copies are made: without checking again, and without losing the caller's dtype
 
     def _map(self, function: Any, dtype: torch.dtype) -> LinearChain:
-        transitions = None if self.transitions is None else function(self.transitions)
-        return self._new(function(self.unary), transitions, self.given_lengths, dtype)
+        unary, (transitions, follow) = function(self.unary), self.free_transitions
+        transitions = None if transitions is None else function(transitions)
+        follow = None if follow is None else follow.to(unary.device)
+        return self._new(unary, transitions, self.given_lengths, dtype, follow)
 
     @staticmethod
-    def _new(unary: Any, transitions: Any, lengths: Any, dtype: torch.dtype) -> LinearChain:
+    def _new(
+        unary: Any, transitions: Any, lengths: Any, dtype: torch.dtype, follow: Any = None
+    ) -> LinearChain:
         chain = object.__new__(LinearChain)
-        chain._set(unary, transitions, lengths, dtype)
+        chain._set(unary, transitions, lengths, dtype, follow)
         return chain
 
-    def _set(self, unary: Any, transitions: Any, lengths: Any, dtype: torch.dtype) -> None:
+    def _set(
+        self, unary: Any, transitions: Any, lengths: Any, dtype: torch.dtype, follow: Any
+    ) -> None:
         fields = self.__dict__  # because the dataclass is frozen
         fields["unary"] = unary
-        fields["transitions"] = transitions
+        if follow is None:
+            fields["transitions"] = transitions
+        else:
+            fields["_lazy"] = (transitions, follow, torch.is_grad_enabled())
         fields["given_lengths"] = lengths
         fields["dtype"] = dtype
+
+
+def _constrained(transitions: Tensor, follow: Tensor) -> Tensor:
+    """`transitions` with -inf where `follow` [T, T] is False.
+
+    A sum, because its gradient takes no memory of its own.
+    """
+    removal = transitions.new_zeros(follow.shape).masked_fill_(~follow, -math.inf)
+    return transitions + removal
 
 
 def _scores(unary: Tensor, transitions: Tensor | None) -> tuple[Tensor, Tensor | None, torch.dtype]:

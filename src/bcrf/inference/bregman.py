@@ -19,7 +19,7 @@ from ..kernels import native, ops
 from ..lazy import cached_property
 from ..logspace import clamp_rounding, logsumexp, softmax
 from ..room import roomy, with_room, without_room
-from .fused import fused_value
+from .fused import free_pairs, fused_value
 from .implicit import dual_edges, implicit_dual
 from .solution import Solution
 
@@ -112,8 +112,9 @@ class Bregman:
     def run(
         self, chain: LinearChain, tags: Tensor | None, wanted: Sequence[bool], wide: bool
     ) -> native.Slopes | None:
-        arrays = (chain.unary, chain.pair_scores, chain.given_lengths)
-        return native.bregman(*arrays, self._settings, tags, wanted, False, wide)
+        pair, follow = free_pairs(chain)
+        arrays = (chain.unary, pair, chain.given_lengths)
+        return native.bregman(*arrays, self._settings, tags, wanted, False, wide, follow)
 
     def again(self, chain: LinearChain, tags: Tensor | None) -> Tensor:
         solution = replace(self, backend="torch")(chain)

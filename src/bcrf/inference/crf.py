@@ -17,7 +17,7 @@ from ..kernels import native, ops, vectorized
 from ..lazy import cached_property
 from ..logspace import clamp_rounding, log_softmax, logsumexp, softmax
 from ..room import roomy, with_room, without_room
-from .fused import fused_value
+from .fused import free_pairs, fused_value
 from .solution import Solution
 
 __all__ = ["CRFSolution", "ForwardBackward"]
@@ -64,8 +64,8 @@ class ForwardBackward:
     def run(
         self, chain: LinearChain, tags: Tensor | None, wanted: Sequence[bool], wide: bool
     ) -> native.Slopes | None:
-        arrays = (chain.unary, chain.pair_scores, chain.given_lengths)
-        return native.crf(*arrays, tags, wanted, False, wide)
+        pair, follow = free_pairs(chain)
+        return native.crf(chain.unary, pair, chain.given_lengths, tags, wanted, False, wide, follow)
 
     def again(self, chain: LinearChain, tags: Tensor | None) -> Tensor:
         solution = ForwardBackward(backend="torch")(chain)

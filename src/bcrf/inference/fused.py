@@ -20,7 +20,7 @@ from ..kernels.native import Slopes
 from ..logspace import matmul
 from .again import differentiable_slopes
 
-__all__ = ["Fused", "fused_value"]
+__all__ = ["Fused", "free_pairs", "fused_value"]
 
 
 class Fused(Protocol):
@@ -43,7 +43,7 @@ def fused_value(
     Args:
         wide: in float64, whatever the dtype of the scores.
     """
-    unary, transitions = chain.unary, chain.transitions
+    unary, (transitions, _) = chain.unary, chain.free_transitions
     if not (torch.is_grad_enabled() and chain.requires_grad):
         found = solver.run(chain, tags, (False, False), wide)
         return None if found is None else found.value
@@ -54,6 +54,12 @@ def fused_value(
     known = _Known(found, solver, chain, tags)
     result: Tensor = _Value.apply(known, unary, transitions)  # type: ignore[no-untyped-call]
     return result
+
+
+def free_pairs(chain: LinearChain) -> tuple[Tensor, Tensor | None]:
+    """Pair scores, and which of them count, for a kernel: see `LinearChain.free_transitions`."""
+    transitions, follow = chain.free_transitions
+    return chain.pair_scores if transitions is None else transitions, follow
 
 
 @dataclass
@@ -67,8 +73,8 @@ class _Known:
 
     def again(self, unary: Tensor, transitions: Tensor | None) -> Tensor:
         """The value of these scores, in torch operations."""
-        chain = self.chain
-        problem = LinearChain._new(unary, transitions, chain.lengths, chain.dtype)
+        chain, (_, follow) = self.chain, self.chain.free_transitions
+        problem = LinearChain._new(unary, transitions, chain.lengths, chain.dtype, follow)
         return self.solver.again(problem, self.tags)
 
 

@@ -106,6 +106,7 @@ def crf(
     wanted: Sequence[bool] = (False, False),
     every_edge: bool = False,
     wide: bool = True,
+    follow: Tensor | None = None,
 ) -> Slopes | None:
     """A(w), or with tags [B, n] the negative log-likelihood, and its slopes.
 
@@ -115,10 +116,10 @@ def crf(
             pairs (the edge marginals, less the gold arcs).
         every_edge: shared pairs too get one matrix per edge.
         wide: the value in float64; otherwise in the dtype of the scores.
+        follow: bool [T, T], which pairs count, if there is one matrix per edge; None: all.
     """
-    found = _native.crf(
-        unary, pair, lengths, tags, *wanted, every_edge, wide, torch.get_num_threads()
-    )
+    threads = torch.get_num_threads()
+    found = _native.crf(unary, pair, lengths, follow, tags, *wanted, every_edge, wide, threads)
     return None if found is None else Slopes(*found)
 
 
@@ -131,12 +132,11 @@ def bregman(
     wanted: Sequence[bool] = (False, False),
     every_edge: bool = False,
     wide: bool = True,
+    follow: Tensor | None = None,
 ) -> Slopes | None:
     """D(lam) after the projections, or with tags the Fenchel-Young loss; otherwise as `crf`."""
-    threads = torch.get_num_threads()
-    found = _native.bregman(
-        unary, pair, lengths, tags, *wanted, every_edge, wide, threads, *_steps(settings)[:4]
-    )
+    flags = (*wanted, every_edge, wide, torch.get_num_threads())
+    found = _native.bregman(unary, pair, lengths, follow, tags, *flags, *_steps(settings)[:4])
     return None if found is None else Slopes(*found)
 
 
