@@ -99,17 +99,17 @@ template <class In, class Real, int N> class ForwardBackward {
             if (!tags) value = log_partition();
             for (int64_t i = 0; slopes && i < L; ++i) finish(i, gradient);
         } else {
-            // All that is done with an edge at a time, while it is in the nearest cache.
-            for (int64_t e = 0; e + 1 < L; ++e) {
-                chain.enter(e);
-                if (forward) low |= forward_step(e);
+            // All that is done with an edge at a time, while it is in the nearest cache; what a
+            // recursion does not wait for comes between its steps.
+            for (int64_t e = 0; e < L; ++e) {
+                if (e + 1 < L) chain.enter(e);
+                if (forward && e > 0) low |= forward_step(e - 1);
                 if ((e % 16 == 0 || e + 2 == L) && chain.strayed()) return false;
             }
             if (!tags) value = log_partition();
-            if (slopes) finish(L - 1, gradient);
-            for (int64_t e = L - 2; backward && e >= 0; --e) {
-                low |= backward_step(e);
-                if (slopes) finish(e, gradient);
+            for (int64_t i = L - 1; backward && i >= 0; --i) {
+                if (i > 0) low |= backward_step(i - 1);
+                if (slopes) finish(i, gradient);
             }
         }
         if (any(low)) return false;
