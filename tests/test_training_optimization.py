@@ -52,6 +52,14 @@ def test_encoder_and_scorer_may_have_rates_of_their_own():
     assert grouped == {id(p) for p in subject.model.parameters()}
 
 
+@pytest.mark.parametrize("lazy", [True, False])
+def test_lazily_or_not_rows_of_embeddings_have_gradients(lazy):
+    subject = optimization(lazy=lazy)
+    gradients(subject)
+    names = [name for name, p in subject.model.named_parameters() if p.grad.is_sparse]
+    assert [name.split(".")[-2] for name in names] == (["table"] if lazy else [])
+
+
 def norm(subject: Optimization) -> float:
     squares = [p.grad.to_dense().double().square().sum() for p in subject.model.parameters()]
     return float(torch.stack(squares).sum().sqrt())
