@@ -166,8 +166,8 @@ nb::object crf(
 
 nb::object bregman(
     nb::handle unary, nb::handle pair, nb::handle lengths, nb::handle follow, nb::handle tags,
-    bool by_unary, bool by_pair, bool every_edge, bool wide, int64_t threads, const std::vector<double>& omegas,
-    int64_t first, double tolerance, bool gauge_right) {
+    bool by_unary, bool by_pair, bool every_edge, bool wide, int64_t threads,
+    const std::vector<double>& omegas, int64_t first, double tolerance, bool gauge_right) {
     Task task(unary, pair, lengths, threads);
     task.constrain(follow);
     const int64_t* gold = task.integers(tags, 2);

@@ -69,6 +69,7 @@ BCRF_INLINE double positive(double x) { return x > 0 ? x : 0; }
 template <class In, class Real, int N> class ForwardBackward {
   public:
     Chain<In, Real, N> chain;
+    static constexpr bool kHasty = true;  // `solve` asks whether the chain has strayed
 
     ForwardBackward(const Problem& p, const SharedPairs<In, Real>& shared)
         : chain(p, shared, p.n), T(chain.T), P(chain.P) {
@@ -221,8 +222,8 @@ template <class In, class Real, int N> class ForwardBackward {
         return total;
     }
 
-    // After `log_partition`: scales alpha of position i so that alpha beta is the marginal of a tag. Writes the marginals of
-    // the edge after it, if every edge has some.
+    // After `log_partition`: scales alpha of position i so that alpha beta is the marginal of a tag.
+    // Writes the marginals of the edge after it, if every edge has some.
     void finish(int64_t i, const Gradient<In>& gradient) {
         const int64_t L = chain.L, tags = T;
         Real *alpha = alpha_ + i * P, *beta = beta_ + i * P;
@@ -276,6 +277,7 @@ template <class In, class Real, int N> class ForwardBackward {
 template <class In> class LogForwardBackward {
   public:
     Chain<In, double, 0> chain;
+    static constexpr bool kHasty = false;
 
     LogForwardBackward(const Problem& p, const SharedPairs<In, double>& shared)
         : chain(p, shared, 1), T(chain.T), P(chain.P) {

@@ -136,7 +136,7 @@ void crf_pass(
         const int64_t* gold = tags ? tags + b * p.n : nullptr;
         double value;
         for (const bool hasty : {true, false}) {
-            if (!solver.chain.read(b, hasty) || (gold && !legal(solver.chain, gold))) {
+            if (!solver.chain.read(b, hasty && Solver::kHasty) || (gold && !legal(solver.chain, gold))) {
                 statuses[b] = kBad;
                 return;
             }
