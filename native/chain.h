@@ -284,7 +284,8 @@ template <class In, class Real, int N> class Chain {
     Array<In> constrained_;  // [n-1, T, T]: pairs of every edge, -inf where they may not follow
     enum { kNone, kSame, kEach } removed_ = kNone;  // pairs: none, the same on all edges, any
 
-    Real* at(int64_t e) const { return ring_ + (e % window_) * slot_; }
+    // (The division takes as long as the arithmetic of some edges.)
+    Real* at(int64_t e) const { return ring_ + (e < window_ ? e : e % window_) * slot_; }
 
     // exp(x * scale), x to be of a small range, which `widest` remembers: NaN is wider than anything.
     static BCRF_INLINE_MEMBER Vec<Real> hasty_exp(Vec<Real> x, Real scale, Mask<Real>& widest) {

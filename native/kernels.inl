@@ -1,52 +1,12 @@
 // The kernels over a batch: sentences are divided among threads, each is worked on by one alone, so
 // results do not depend on their number. Included once per instruction set, which BCRF_ISA names.
+#include "abreast.h"
+#include "team.h"
 #include "viterbi.h"
-
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 namespace {
 
 using bcrf::Kernels;
-
-// One worker, with its scratch memory, per thread. They are made before the threads start: running
-// out of memory within one could not be reported.
-template <class Worker> class Team {
-  public:
-    // `passes`: how often the work goes over every arc. Threads that would not pay are not woken.
-    template <class Make> Team(const Problem& p, double passes, Make make) : batch_(p.batch) {
-#ifdef _OPENMP
-        const double arcs = double(p.batch) * double(p.n) * double(p.tags) * double(p.tags + 16);
-        const double paying = arcs * passes / 1e5 + 1;
-        size_ = paying < double(p.threads) ? int64_t(paying) : p.threads;
-        if (size_ > p.batch) size_ = p.batch;
-        if (size_ < 1) size_ = 1;
-#endif
-        workers_.allocate(size_);
-        for (int64_t k = 0; k < size_; ++k) workers_[k] = nullptr;
-        for (int64_t k = 0; k < size_; ++k) workers_[k] = make();
-    }
-    ~Team() {
-        for (int64_t k = 0; k < size_; ++k) delete workers_[k];
-    }
-
-    // Calls body(worker, b) for every sentence b.
-    template <class Body> void run(Body body) {
-        if (size_ == 1) {
-            for (int64_t b = 0; b < batch_; ++b) body(*workers_[0], b);
-            return;
-        }
-#ifdef _OPENMP
-#pragma omp parallel for schedule(dynamic, 1) num_threads(int(size_))
-        for (int64_t b = 0; b < batch_; ++b) body(*workers_[omp_get_thread_num()], b);
-#endif
-    }
-
-  private:
-    int64_t batch_, size_ = 1;
-    Array<Worker*> workers_;
-};
 
 template <class T> struct Type {
     using type = T;
@@ -124,13 +84,64 @@ template <class In> void add_up(const Problem& p, const Outputs& out) {
     }
 }
 
+constexpr double kCrfPasses = 3;
+
+// Solves sentences of similar lengths together; those that this does not suit stay to be done.
+template <class In>
+void crf_abreast(const Problem& p, const int64_t* tags, const Outputs& out, Statuses& statuses) {
+    using Solver = Abreast<In>;
+    if (!Solver::suits(p)) return;
+    Array<int64_t> order, lengths, groups;  // longest first; groups by where they begin
+    for (Array<int64_t>* a : {&order, &lengths, &groups}) a->allocate(p.batch);
+    for (int64_t b = 0; b < p.batch; ++b) order[b] = b;
+    std::stable_sort(+order, order + p.batch, [&](int64_t a, int64_t b) {
+        return p.lengths[a] > p.lengths[b];
+    });
+    for (int64_t k = 0; k < p.batch; ++k) lengths[k] = p.lengths[order[k]];
+    const auto size = [&](int64_t from) { return std::min(p.batch - from, Solver::W); };
+    int64_t count = 0;
+    for (int64_t k = 0; k < p.batch;) {
+        const bool together = Solver::suits(lengths + k, size(k));
+        if (together) groups[count++] = k;
+        k += together ? size(k) : 1;
+    }
+    if (count == 0) return;
+    const auto take = [&](Solver& solver, int64_t group) {
+        solver.take(order + groups[group], size(groups[group]));
+    };
+    const auto report = [&](const Solver& solver) {
+        solver.report([&](int64_t b, double value) {
+            write_value<In>(out, b, value);
+            statuses[b] = kFine;
+        });
+    };
+    const auto alone = [&](Solver& solver, int64_t group) {
+        take(solver, group);
+        solver.solve();
+        report(solver);
+    };
+    const auto half = [&](Solver& solver, int64_t group, bool left, Meeting& meet) {
+        if (left) take(solver, group);
+        meet();
+        solver.solve_half(left, meet);
+        meet();
+        if (left) report(solver);
+    };
+    // Two threads for each group where some would have nothing to do.
+    const int64_t threads = paying_threads(p, kCrfPasses);
+    const bool pairs = threads > 1 && count % threads != 0 && count < 2 * threads;
+    Team<Solver> team(pairs ? threads / 2 : threads, count, [&] { return new Solver(p, tags, out); });
+    if (pairs) team.run_in_pairs(half, alone);
+    else team.run(alone);
+}
+
 // Solves the sentences that are still to be done; those beyond the range of Real stay so.
 template <class In, class Solver, class Real>
 void crf_pass(
     const Problem& p, const int64_t* tags, const Outputs& out, Statuses& statuses, Real) {
     SharedPairs<In, Real> shared;
     shared.prepare(p);
-    Team<Solver> team(p, 3, [&] { return new Solver(p, shared); });
+    Team<Solver> team(paying_threads(p, kCrfPasses), p.batch, [&] { return new Solver(p, shared); });
     team.run([&](Solver& solver, int64_t b) {
         if (statuses[b] != kRedo) return;
         const int64_t* gold = tags ? tags + b * p.n : nullptr;
@@ -150,9 +161,11 @@ void crf_pass(
 
 template <class In> int64_t crf(const Problem& p, const int64_t* tags, const Outputs& out) {
     Statuses statuses(p.batch);
-    with_width<In>(p.tags, [&](auto width) {
-        crf_pass<In, ForwardBackward<In, In, width.vectors>>(p, tags, out, statuses, In(0));
-    });
+    crf_abreast<In>(p, tags, out, statuses);
+    if (statuses.first(kRedo))
+        with_width<In>(p.tags, [&](auto width) {
+            crf_pass<In, ForwardBackward<In, In, width.vectors>>(p, tags, out, statuses, In(0));
+        });
     if constexpr (sizeof(In) == 4)
         if (statuses.first(kRedo))
             crf_pass<In, ForwardBackward<In, double, 0>>(p, tags, out, statuses, 0.0);
@@ -166,7 +179,7 @@ template <class In, class Solver, class Real>
 void bregman_pass(
     const Problem& p, const SharedPairs<In, Real>& shared, const Projections& s, const int64_t* tags,
     const Outputs& out, Statuses& statuses, Status todo) {
-    Team<Solver> team(p, double(s.iterations + 3), [&] { return new Solver(p, shared, s); });
+    Team<Solver> team(paying_threads(p, double(s.iterations + 3)), p.batch, [&] { return new Solver(p, shared, s); });
     team.run([&](Solver& solver, int64_t b) {
         if (statuses[b] != todo || !Solver::suits(p, p.lengths[b])) return;
         const int64_t* gold = tags ? tags + b * p.n : nullptr;
@@ -235,7 +248,7 @@ template <class In> int64_t viterbi(const Problem& p, int64_t* tags, double* sco
     Array<double> pairs;
     if (!wide_pairs<In>(p, pairs)) return 1;
     Statuses statuses(p.batch);
-    Team<Viterbi<In>> team(p, 2, [&] { return new Viterbi<In>(p, pairs); });
+    Team<Viterbi<In>> team(paying_threads(p, 2), p.batch, [&] { return new Viterbi<In>(p, pairs); });
     team.run([&](Viterbi<In>& solver, int64_t b) {
         statuses[b] = solver.solve(b, tags + b * p.n, score[b]) ? kFine : kBad;
     });
@@ -256,7 +269,7 @@ void certified_pass(
         Solver solver;
         Viterbi<In> viterbi;
     };
-    Team<Worker> team(p, double(s.iterations + 3), [&] {
+    Team<Worker> team(paying_threads(p, double(s.iterations + 3)), p.batch, [&] {
         return new Worker{{cold, shared, s}, {p, pairs}};
     });
     team.run([&](Worker& worker, int64_t b) {

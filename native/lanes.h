@@ -203,43 +203,11 @@ template <class In, class Real, bool kShared> class LaneBregman {
         return (i > Real(0.5)) & (i < Real(chain.L - 1) - Real(0.5));
     }
 
-    // out[t] = sum_s arcs[s, t] x[s] for V vectors of positions. Arc (s, t) of all positions is one
-    // number, or (own) a row of numbers; `by_s` and `by_t` say how far apart arcs are.
+    // out[t] = sum_s arcs[s, t] x[s] for V vectors of positions.
     template <int V>
     BCRF_INLINE_MEMBER void product(
         const Real* arcs, int64_t by_s, int64_t by_t, const Real* x, Real* out) const {
-        constexpr int C = V == 2 ? 6 : 9;  // sums that fit the registers
-        int64_t t = 0;
-        for (; t + C <= T; t += C) product_rows<V, C>(arcs + t * by_t, by_s, by_t, x, out + t * kBlock);
-        arcs += t * by_t, out += t * kBlock;
-        switch (T - t) {
-            case 8: return product_rows<V, 8>(arcs, by_s, by_t, x, out);
-            case 7: return product_rows<V, 7>(arcs, by_s, by_t, x, out);
-            case 6: return product_rows<V, 6>(arcs, by_s, by_t, x, out);
-            case 5: return product_rows<V, 5>(arcs, by_s, by_t, x, out);
-            case 4: return product_rows<V, 4>(arcs, by_s, by_t, x, out);
-            case 3: return product_rows<V, 3>(arcs, by_s, by_t, x, out);
-            case 2: return product_rows<V, 2>(arcs, by_s, by_t, x, out);
-            case 1: return product_rows<V, 1>(arcs, by_s, by_t, x, out);
-        }
-    }
-    template <int V, int C>
-    BCRF_INLINE_MEMBER void product_rows(
-        const Real* arcs, int64_t by_s, int64_t by_t, const Real* x, Real* out) const {
-        Vec<Real> sum[C][V];
-        BCRF_UNROLL for (int c = 0; c < C; ++c)
-            BCRF_UNROLL for (int v = 0; v < V; ++v) sum[c][v] = splat(Real(0));
-        for (int64_t s = 0; s < T; ++s, arcs += by_s, x += stride_) {
-            Vec<Real> b[V];
-            BCRF_UNROLL for (int v = 0; v < V; ++v) b[v] = load(x + v * W);
-            BCRF_UNROLL for (int c = 0; c < C; ++c)
-                BCRF_UNROLL for (int v = 0; v < V; ++v) {
-                    const Real* arc = arcs + c * by_t;
-                    sum[c][v] += (kShared ? splat(*arc) : load(arc + v * W)) * b[v];
-                }
-        }
-        BCRF_UNROLL for (int c = 0; c < C; ++c)
-            BCRF_UNROLL for (int v = 0; v < V; ++v) store(out + c * kBlock + v * W, sum[c][v]);
+        lane_product<Real, V, !kShared>(arcs, by_s, by_t, T, x, stride_, out, kBlock);
     }
 
     // What arrives at and departs from the positions h.. of one parity: alpha and beta. The
