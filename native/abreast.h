@@ -5,9 +5,17 @@
 #pragma once
 #include "crf.h"
 
+#include <algorithm>
+
 namespace {
 
-template <class Real> class Abreast {
+// The number of tags: known to the compiler (N > 0), or at run time only.
+template <int N> struct Tags {
+    int64_t value;
+    BCRF_INLINE_MEMBER operator int64_t() const { return N > 0 ? N : value; }
+};
+
+template <class Real, int N> class Abreast {
   public:
     static constexpr int64_t W = lanes<Real>();
 
@@ -25,12 +33,13 @@ template <class Real> class Abreast {
     }
 
     Abreast(const Problem& p, const int64_t* tags, const Outputs& out)
-        : problem_(p), tags_(tags), out_(out), T(p.tags), size_(p.tags * p.tags),
+        : problem_(p), tags_(tags), out_(out), T{p.tags}, size_{p.tags * p.tags},
           scale_(Real(p.scale)), slopes_(out.unary_gradient || out.pair_gradient) {
         for (Array<Real>* a : {&weight_, &alpha_, &beta_, &after_}) a->allocate(p.n * T * W);
         for (Array<Real>* a : {&peak_, &before_, &after_peak_}) a->allocate(p.n * W);
         arcs_.allocate(p.n * size_ * W);
-        terms_.allocate(p.n * W);
+        for (Array<Real>* a : {&whole_, &part_}) a->allocate((p.n + 1) * W);
+        gold_.allocate((p.n + 1) * W);
         blank_.allocate(size_);
         std::memset(blank_, 0, size_t(size_) * sizeof(Real));
     }
@@ -45,42 +54,45 @@ template <class Real> class Abreast {
             ends_[r] = Real(lane.length - 1);
             if (lane.length > L) L = lane.length;
         }
+        for (int64_t i = 0; tags_ && i <= L; ++i)
+            for (int64_t r = 0; r < W; ++r)
+                gold_[i * W + r] = i < lanes_[r].length ? lanes_[r].tags[i] : -1;
     }
 
     // All of the work.
     void solve() {
         for (int64_t i = 0; i < L; ++i) {
-            astray_ |= enter(i);
+            astray_ |= enter(i, 1);
             if (forward()) astray_ |= forward_step(i);
         }
         for (int64_t i = L - 1; backward() && i >= 0; --i) {
             astray_ |= backward_step(i);
-            finish(i);
+            finish(i, -1);
         }
     }
 
-    // The same by two threads. One comes from the left and one from the right; they meet in the middle,
-    // and each goes on through what the other has prepared. No number depends on who computes it.
-    // `meet` returns when both have called it.
+    // The same by two threads, to each of which belongs a half of every sentence: they work towards the
+    // middle, meet there, and go back again. What they tell each other is the message in the middle; no
+    // number depends on who computes it. `meet` returns when both have called it.
     template <class Meet> void solve_half(bool left, Meet& meet) {
         const int64_t middle = L / 2;
         Mask<Real> astray = {};
         for (int64_t i = 0; left && i < middle; ++i) {
-            astray |= enter(i);
+            astray |= enter(i, 1);
             if (forward()) astray |= forward_step(i);
         }
         for (int64_t i = L - 1; !left && i >= middle; --i) {
-            astray |= enter(i);
+            astray |= enter(i, -1);
             if (backward()) astray |= backward_step(i);
         }
         meet();
-        for (int64_t i = middle; left && i < L; ++i) {
-            if (forward()) astray |= forward_step(i);
-            if (backward()) finish(i);
-        }
-        for (int64_t i = middle - 1; !left && backward() && i >= 0; --i) {
+        for (int64_t i = middle - 1; left && backward() && i >= 0; --i) {
             astray |= backward_step(i);
-            finish(i);
+            finish(i, -1);
+        }
+        for (int64_t i = middle; !left && i < L; ++i) {
+            if (forward()) astray |= forward_step(i);
+            if (backward()) finish(i, 1);
         }
         (left ? astray_ : astray_right_) |= astray;
     }
@@ -103,13 +115,14 @@ template <class Real> class Abreast {
         Real *unary_gradient = nullptr, *pair_gradient = nullptr;
         Real mass = 1;  // the sum of its last alpha
     };
-    static constexpr int64_t kMostTags = 23;
+    static constexpr int64_t kMostTags = 18;
     static constexpr Real kRange = 20;  // of the pairs
 
     const Problem& problem_;
     const int64_t* tags_;
     const Outputs& out_;
-    const int64_t T, size_;
+    const Tags<N> T;
+    const Tags<N * N> size_;
     const Real scale_;
     const bool slopes_;
     int64_t L = 0;  // of the longest sentence
@@ -120,7 +133,8 @@ template <class Real> class Abreast {
     Array<Real> weight_, alpha_, beta_, after_;
     Array<Real> peak_, before_, after_peak_;
     Array<Real> arcs_;      // [edge, tag, tag, lane]: exponentials of the pairs
-    Array<double> terms_;   // [position, lane]: of the loss
+    Array<int64_t> gold_;       // [position, lane]: tags, or -1
+    Array<Real> whole_, part_;  // [position, lane]: what makes the loss
     Array<Real> blank_;     // what is read beyond a sentence
 
     bool forward() const { return slopes_ || !tags_; }
@@ -171,14 +185,26 @@ template <class Real> class Abreast {
             for (int64_t r = 0; r < W; ++r) to[r][c] = rows[c * W + r];
     }
 
+    // Asks for the pairs of an edge, to be read (0) or written (1) soon: with a place in every sentence
+    // they are more than the processor foresees.
+    static bool has_edge(const Lane& lane, int64_t e) { return e >= 0 && e + 1 < lane.length; }
+    template <int kWrite> BCRF_INLINE_MEMBER void fetch(const Real* row) const {
+        for (int64_t c = 0; c < size_; c += 64 / int64_t(sizeof(Real)))
+            __builtin_prefetch(row + c, kWrite);
+    }
+
     // Reads position i and the edge after it. Like all steps, tells which lanes go astray.
-    Mask<Real> enter(int64_t i) {
+    // `step`: from here to the position that comes next.
+    Mask<Real> enter(int64_t i, int64_t step) {
         const Real *nodes[W], *pairs[W];
         for (int64_t r = 0; r < W; ++r) {
             const Lane& lane = lanes_[r];
             nodes[r] = i < lane.length ? lane.unary + i * problem_.node_strides[1] : +blank_;
             pairs[r] = i + 1 < lane.length ? lane.pair + i * problem_.pair_strides[1] : +blank_;
         }
+        for (int64_t r = 0; r < W; ++r)
+            if (has_edge(lanes_[r], i) && has_edge(lanes_[r], i + step))
+                fetch<0>(pairs[r] + step * problem_.pair_strides[1]);
         const Real scale = scale_;
         Real* weight = row(weight_, i);
         Vec<Real> peak = splat(-infinity<Real>()), sum = {};
@@ -255,13 +281,13 @@ template <class Real> class Abreast {
     }
 
     // All messages are there: what is wanted of position i and of the edge after it.
-    void finish(int64_t i) {
-        if (slopes_) write_marginals(i);
+    void finish(int64_t i, int64_t step) {
+        if (slopes_) write_marginals(i, step);
         if (tags_) compare(i);
     }
 
-    void write_marginals(int64_t i) const {
-        Real x[kMostTags * W], marginal[kMostTags * kMostTags * W];
+    void write_marginals(int64_t i, int64_t step) const {
+        Real x[kMostTags * W], marginal[kMostTags * W];
         Real sink[kMostTags * kMostTags];  // what is written beyond a sentence
         Real *nodes[W], *pairs[W];
         for (int64_t r = 0; r < W; ++r) {
@@ -288,57 +314,86 @@ template <class Real> class Abreast {
         }
         if (out_.unary_gradient) scatter(marginal, T, nodes);
         if (!out_.pair_gradient || i + 1 == L) return;
-        const Real *arc = arcs(i), *y = row(after_, i + 1);
+        for (int64_t r = 0; r < W; ++r)
+            if (has_edge(lanes_[r], i) && has_edge(lanes_[r], i + step))
+                fetch<1>(pairs[r] + step * size_);
+        write_edge_marginals(arcs(i), x, row(after_, i + 1), pairs);
+    }
+
+    // x[s] arc[s, t] y[t]
+    void write_edge_marginals(const Real* arc, const Real* x, const Real* y, Real* const* to) const {
+        if constexpr (N > 0) {
+            // Everything that depends on the tags of an arc is known to the compiler.
+            constexpr int64_t kBlocks = N * N / W;
+            _Pragma("GCC unroll 80") for (int64_t k = 0; k < kBlocks; ++k) {
+                Vec<Real> block[W];
+                BCRF_UNROLL for (int64_t j = 0; j < W; ++j) {
+                    const int64_t c = k * W + j;
+                    block[j] = load(x + c / N * W) * load(arc + c * W) * load(y + c % N * W);
+                }
+                transpose(block);
+                BCRF_UNROLL for (int64_t r = 0; r < W; ++r) store(to[r] + k * W, block[r]);
+            }
+            for (int64_t c = kBlocks * W; c < N * N; ++c) {
+                const Vec<Real> q = load(x + c / N * W) * load(arc + c * W) * load(y + c % N * W);
+                for (int64_t r = 0; r < W; ++r) to[r][c] = q[r];
+            }
+            return;
+        }
+        Real marginal[kMostTags * kMostTags * W];
         Real* q = marginal;
+        const int64_t size = T * W;
         for (int64_t s = 0; s < size; s += W) {
             const Vec<Real> a = load(x + s);
             for (int64_t t = 0; t < size; t += W, arc += W, q += W)
                 store(q, a * load(arc) * load(y + t));
         }
-        scatter(marginal, size_, pairs);
+        scatter(marginal, size_, to);
     }
 
-    // The gold tag of position i and the next: taken away from the marginals, and their term of the
-    // loss, which is -log p(y_0) - sum_e log p(y_{e+1} | y_e), every term >= 0: nothing cancels.
+    // The gold tags of position i and of the next: taken away from the marginals, and what they bring
+    // to the loss, -log p(y_0) - sum_e log p(y_{e+1} | y_e), as p = part / whole.
     void compare(int64_t i) {
-        const int64_t tags = T;
-        Real over[W], under[W];
-        double pair[W];
         if (i == 0) {
             Vec<Real> sum = {};
-            for (int64_t k = 0; k < tags * W; k += W) sum += load(after_ + k);
-            store(over, sum);
-            for (int64_t r = 0; r < W; ++r) {
-                pair[r] = 0;
-                under[r] = lanes_[r].length ? after_[lanes_[r].tags[0] * W + r] : over[r];
-            }
-            set_terms(0, over, under, pair);
+            for (int64_t k = 0; k < T * W; k += W) sum += load(after_ + k);
+            store(+whole_, sum);
+            for (int64_t r = 0; r < W; ++r)
+                part_[r] = lanes_[r].length ? after_[lanes_[r].tags[0] * W + r] : sum[r];
         }
+        const Real *beta = row(beta_, i), *after = row(after_, i + 1), *arcs = this->arcs(i);
+        const int64_t *here = gold_ + i * W, *next = here + W;
+        Real *whole = whole_ + (i + 1) * W, *part = part_ + (i + 1) * W;
+        const int64_t tags = T;
         for (int64_t r = 0; r < W; ++r) {
-            const Lane& lane = lanes_[r];
-            over[r] = under[r] = 1, pair[r] = 0;
-            if (i >= lane.length) continue;
-            const int64_t here = lane.tags[i];
-            if (lane.unary_gradient) lane.unary_gradient[i * tags + here] -= Real(1);
-            if (i + 1 >= lane.length) continue;
-            const int64_t next = lane.tags[i + 1], arc = here * tags + next;
-            if (lane.pair_gradient) lane.pair_gradient[i * size_ + arc] -= Real(1);
-            over[r] = row(beta_, i)[here * W + r];
-            under[r] = row(after_, i + 1)[next * W + r];
-            pair[r] = double(lane.pair[i * problem_.pair_strides[1] + arc]) * problem_.scale;
+            const bool edge = next[r] >= 0;
+            const int64_t s = edge ? here[r] : 0, t = edge ? next[r] : 0;
+            whole[r] = edge ? beta[s * W + r] : Real(1);
+            part[r] = edge ? arcs[(s * tags + t) * W + r] * after[t * W + r] : Real(1);
         }
-        if (i + 1 < L) set_terms(i + 1, over, under, pair);
+        if (out_.unary_gradient)
+            for (int64_t r = 0; r < W; ++r)
+                if (here[r] >= 0) lanes_[r].unary_gradient[i * tags + here[r]] -= Real(1);
+        if (out_.pair_gradient)
+            for (int64_t r = 0; r < W; ++r)
+                if (next[r] >= 0)
+                    lanes_[r].pair_gradient[i * size_ + here[r] * tags + next[r]] -= Real(1);
     }
-    void set_terms(int64_t i, const Real* over, const Real* under, const double* pair) {
-        for (int64_t r = 0; r < W; r += lanes<double>()) {
-            const Vec<double> ratio = load_as(over + r, 0.0) / load_as(under + r, 0.0);
-            store(terms_ + i * W + r, vmax(vlog(ratio) - load(pair + r), Vec<double>{}));
-        }
-    }
+
+    // Adds up the loss, every term >= 0: nothing cancels. In double precision the numbers of a few
+    // positions can be multiplied, and take one logarithm together.
     void add_terms(double* value) const {
+        constexpr int64_t kTogether = sizeof(Real) == 4 ? 4 : 1;
         for (int64_t r = 0; r < W; r += lanes<double>()) {
             Vec<double> sum = {};
-            for (int64_t i = 0; i < L; ++i) sum += load(terms_ + i * W + r);
+            for (int64_t i = 0; i < L; i += kTogether) {
+                Vec<double> whole = splat(1.0), part = whole;
+                for (int64_t k = i; k < std::min(i + kTogether, L); ++k) {
+                    whole *= load_as(whole_ + k * W + r, 0.0);
+                    part *= load_as(part_ + k * W + r, 0.0);
+                }
+                sum += vmax(vlog(whole / part), Vec<double>{});
+            }
             store(value + r, sum);
         }
     }

@@ -55,7 +55,7 @@ def draw(rng: random.Random, largest: float) -> LinearChain:
     n = rng.choice([rng.randint(0, 4), rng.randint(0, 40)])
     chain = problem(
         rng.getrandbits(32),
-        [n] * rng.choice([1, rng.randint(0, 6)]),
+        [n] * rng.choice([1, rng.randint(0, 6), rng.randint(6, 20)]),
         num_tags,
         rng.choice(["none", "shared", "per_pair"]),
         rng.choice([torch.float32, torch.float64]),
@@ -64,7 +64,9 @@ def draw(rng: random.Random, largest: float) -> LinearChain:
     )
     lengths = chain.lengths
     if rng.random() < 0.7:
-        lengths = torch.tensor([rng.randint(0, n) for _ in range(len(chain))], dtype=torch.int64)
+        least = rng.choice([0, n - n // 4])
+        drawn = [rng.randint(least, n) for _ in range(len(chain))]
+        lengths = torch.tensor(drawn, dtype=torch.int64)
     transitions = None if chain.transitions is None else relaid(chain.transitions, rng)
     if transitions is not None and not chain.shared and len(chain) and rng.random() < 0.2:
         transitions = transitions[:1].expand_as(transitions)
