@@ -40,6 +40,7 @@ template <class Real> constexpr Real kSolid = sizeof(Real) == 4 ? Real(1e-10) : 
 template <class In, class Real, int N> class Bregman {
   public:
     Chain<In, Real, N> chain;
+    static constexpr bool kHasty = false;
 
     Bregman(const Problem& p, const SharedPairs<In, Real>& shared, const Projections& settings)
         : chain(p, shared, window(p, settings)), T(chain.T), P(chain.P), settings_(settings),

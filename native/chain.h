@@ -220,6 +220,13 @@ template <class In, class Real, int N> class Chain {
         return removed && problem.unary ? trim() : true;
     }
     bool hasty() const { return hasty_; }
+    // exp(x * scale) of a pair in haste; `widest` remembers its range. NaN is wider than anything.
+    static BCRF_INLINE_MEMBER Vec<Real> hasty_exp(Vec<Real> x, Real scale, Mask<Real>& widest) {
+        const Mask<Real> width = bits_of(x) & ~sign_bits<Real>();
+        widest = width > widest ? width : widest;
+        return vexp_within(x * scale);
+    }
+    void remember(Mask<Real> widest) { widest_ = widest > widest_ ? widest : widest_; }
     bool strayed() const { return any(widest_ > bits_of(splat(kRange / scale_))); }
 
     const In* raw(int64_t e) const { return constrained_ ? constrained_ + e * T * T : given(e); }
@@ -236,12 +243,12 @@ template <class In, class Real, int N> class Chain {
         const int64_t size = T * T;
         int64_t j = 0;
         if (hasty_) {
-            Mask<Real> widest = widest_;
+            Mask<Real> widest = {};
             for (; j + W < size; j += W) store(rows + j, hasty_exp(load_as(scores + j, Real(0)), scale, widest));
             // The last vector ends where the scores end.
             j = size - W;
             store(rows + j, hasty_exp(load_as(scores + j, Real(0)), scale, widest));
-            widest_ = widest;
+            remember(widest);
             return;
         }
         for (; j + W <= size; j += W) store(rows + j, vexp(load_as(scores + j, Real(0)) * scale - peak));
@@ -286,13 +293,6 @@ template <class In, class Real, int N> class Chain {
 
     // (The division takes as long as the arithmetic of some edges.)
     Real* at(int64_t e) const { return ring_ + (e < window_ ? e : e % window_) * slot_; }
-
-    // exp(x * scale), x to be of a small range, which `widest` remembers: NaN is wider than anything.
-    static BCRF_INLINE_MEMBER Vec<Real> hasty_exp(Vec<Real> x, Real scale, Mask<Real>& widest) {
-        const Mask<Real> width = bits_of(x) & ~sign_bits<Real>();
-        widest = width > widest ? width : widest;
-        return vexp_within(x * scale);
-    }
 
     const In* given(int64_t e) const {
         return static_cast<const In*>(problem.pair) + b * problem.pair_strides[0] +

@@ -185,13 +185,21 @@ void bregman_pass(
     team.run([&](Solver& solver, int64_t b) {
         if (statuses[b] != todo || !Solver::suits(p, p.lengths[b])) return;
         const int64_t* gold = tags ? tags + b * p.n : nullptr;
-        if (!solver.chain.read(b) || (gold && !legal(solver.chain, gold))) {
-            statuses[b] = kBad;
-            return;
-        }
-        solver.start(s.start ? static_cast<const In*>(s.start) + b * p.n * p.tags : nullptr);
+        const In* start = s.start ? static_cast<const In*>(s.start) + b * p.n * p.tags : nullptr;
         double value, gap;
-        if (!solver.solve(gold, Wanted<In>(p, out, b), value, gap)) {
+        bool solved = false;
+        for (const bool hasty : {true, false}) {
+            // Scores that are divided by a low temperature are hardly ever of a small range.
+            const bool tried = hasty && Solver::kHasty && p.scale <= 1;
+            if (!solver.chain.read(b, tried) || (gold && !legal(solver.chain, gold))) {
+                statuses[b] = kBad;
+                return;
+            }
+            solver.start(start);
+            solved = solver.solve(gold, Wanted<In>(p, out, b), value, gap);
+            if (solved || !solver.chain.hasty()) break;
+        }
+        if (!solved) {
             statuses[b] = kNarrow;
             return;
         }

@@ -20,6 +20,7 @@ template <class Real> constexpr Real big() { return sizeof(Real) == 4 ? Real(3e3
 template <class In, class Real, bool kShared> class LaneBregman {
   public:
     Chain<In, Real, 0> chain;
+    static constexpr bool kHasty = !kShared;
 
     LaneBregman(const Problem& p, const SharedPairs<In, Real>& shared, const Projections& settings)
         : chain(p, shared, 1), T(p.tags), settings_(settings),
@@ -249,6 +250,7 @@ template <class In, class Real, bool kShared> class LaneBregman {
             read_arcs(2 * v, arcs(0, v));
             read_arcs(2 * v + 1, arcs(1, v));
         }
+        if (chain.hasty() && chain.strayed()) low_ = true;
     }
 
     // All of the block at h and of its neighbours has the final lam.
@@ -276,6 +278,14 @@ template <class In, class Real, bool kShared> class LaneBregman {
         }
         const int64_t size = T * T;
         int64_t c = 0;
+        Mask<Real> widest = {};
+        for (; chain.hasty() && c + W <= size; c += W) {
+            Vec<Real> block[W];
+            BCRF_UNROLL for (int64_t r = 0; r < W; ++r)
+                block[r] = chain.hasty_exp(load_as(raw[r] + c, Real(0)), scale, widest);
+            transpose(block);
+            BCRF_UNROLL for (int64_t k = 0; k < W; ++k) store(out + (c + k) * W, block[k]);
+        }
         for (; c + W <= size; c += W) {
             Vec<Real> block[W];
             BCRF_UNROLL for (int64_t r = 0; r < W; ++r)
@@ -288,8 +298,12 @@ template <class In, class Real, bool kShared> class LaneBregman {
         for (; c < size; ++c) {
             Real lane[W];
             for (int64_t r = 0; r < W; ++r) lane[r] = Real(raw[r][c]);
-            store(out + c * W, vexp(load<Real>(lane) * scale - peaks));
+            const Vec<Real> x = load<Real>(lane);
+            // (Not both, to choose one: as it shares the product, it would be rounded as no other is.)
+            if (chain.hasty()) store(out + c * W, chain.hasty_exp(x, scale, widest));
+            else store(out + c * W, vexp(x * scale - peaks));
         }
+        chain.remember(widest);
     }
 
     // q on the same edges: leaving[s] arc[s, t] entering[t], the first being normalised.
