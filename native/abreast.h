@@ -47,13 +47,14 @@ template <class Real, int N> class Abreast {
     // The sentences to be done, at most W of them.
     void take(const int64_t* sentences, int64_t count) {
         L = 0;
-        astray_ = astray_right_ = Mask<Real>{};
+        astray_right_ = Mask<Real>{};
         for (int64_t r = 0; r < W; ++r) {
             Lane& lane = lanes_[r] = Lane{};
             if (r < count) enter_lane(lane, sentences[r]);
             ends_[r] = Real(lane.length - 1);
             if (lane.length > L) L = lane.length;
         }
+        astray_ = ends_ < Real(0);
         for (int64_t i = 0; tags_ && i <= L; ++i)
             for (int64_t r = 0; r < W; ++r)
                 gold_[i * W + r] = i < lanes_[r].length ? lanes_[r].tags[i] : -1;
@@ -61,11 +62,11 @@ template <class Real, int N> class Abreast {
 
     // All of the work.
     void solve() {
-        for (int64_t i = 0; i < L; ++i) {
+        for (int64_t i = 0; i < L && any(~astray_); ++i) {
             astray_ |= enter(i, 1);
             if (forward()) astray_ |= forward_step(i);
         }
-        for (int64_t i = L - 1; backward() && i >= 0; --i) {
+        for (int64_t i = L - 1; backward() && i >= 0 && any(~astray_); --i) {
             astray_ |= backward_step(i);
             finish(i, -1);
         }
@@ -76,21 +77,21 @@ template <class Real, int N> class Abreast {
     // number depends on who computes it. `meet` returns when both have called it.
     template <class Meet> void solve_half(bool left, Meet& meet) {
         const int64_t middle = L / 2;
-        Mask<Real> astray = {};
-        for (int64_t i = 0; left && i < middle; ++i) {
+        Mask<Real> astray = astray_;
+        for (int64_t i = 0; left && i < middle && any(~astray); ++i) {
             astray |= enter(i, 1);
             if (forward()) astray |= forward_step(i);
         }
-        for (int64_t i = L - 1; !left && i >= middle; --i) {
+        for (int64_t i = L - 1; !left && i >= middle && any(~astray); --i) {
             astray |= enter(i, -1);
             if (backward()) astray |= backward_step(i);
         }
         meet();
-        for (int64_t i = middle - 1; left && backward() && i >= 0; --i) {
+        for (int64_t i = middle - 1; left && backward() && i >= 0 && any(~astray); --i) {
             astray |= backward_step(i);
             finish(i, -1);
         }
-        for (int64_t i = middle; !left && i < L; ++i) {
+        for (int64_t i = middle; !left && i < L && any(~astray); ++i) {
             if (forward()) astray |= forward_step(i);
             if (backward()) finish(i, 1);
         }
@@ -104,7 +105,7 @@ template <class Real, int N> class Abreast {
         if (tags_) add_terms(value);
         else log_partition(value);
         for (int64_t r = 0; r < W; ++r)
-            if (lanes_[r].sentence >= 0 && !astray[r]) done(lanes_[r].sentence, value[r]);
+            if (!astray[r]) done(lanes_[r].sentence, value[r]);
     }
 
   private:
@@ -127,15 +128,15 @@ template <class Real, int N> class Abreast {
     const bool slopes_;
     int64_t L = 0;  // of the longest sentence
     Lane lanes_[W];
-    Vec<Real> ends_;         // the last position of each
-    Mask<Real> astray_ = {}, astray_right_ = {};  // those that are for others to solve
+    Vec<Real> ends_;  // the last position of each
+    Mask<Real> astray_ = {}, astray_right_ = {};  // without a sentence, or for others to solve
     // As in `ForwardBackward`: [position, tag, lane] and [position, lane].
     Array<Real> weight_, alpha_, beta_, after_;
     Array<Real> peak_, before_, after_peak_;
-    Array<Real> arcs_;      // [edge, tag, tag, lane]: exponentials of the pairs
+    Array<Real> arcs_;          // [edge, tag, tag, lane]: exponentials of the pairs
     Array<int64_t> gold_;       // [position, lane]: tags, or -1
     Array<Real> whole_, part_;  // [position, lane]: what makes the loss
-    Array<Real> blank_;     // what is read beyond a sentence
+    Array<Real> blank_;         // what is read beyond a sentence
 
     bool forward() const { return slopes_ || !tags_; }
     bool backward() const { return slopes_ || tags_; }
@@ -185,13 +186,14 @@ template <class Real, int N> class Abreast {
             for (int64_t r = 0; r < W; ++r) to[r][c] = rows[c * W + r];
     }
 
-    // Asks for the pairs of an edge, to be read (0) or written (1) soon: with a place in every sentence
-    // they are more than the processor foresees.
-    static bool has_edge(const Lane& lane, int64_t e) { return e >= 0 && e + 1 < lane.length; }
+    // Asks for the pairs of an edge, to be read (0) or written (1) soon. The processor foresees where a
+    // row goes on; but where it begins, with a place in every sentence, is more than it can follow.
     template <int kWrite> BCRF_INLINE_MEMBER void fetch(const Real* row) const {
-        for (int64_t c = 0; c < size_; c += 64 / int64_t(sizeof(Real)))
+        constexpr int64_t kLine = 64 / int64_t(sizeof(Real));
+        for (int64_t c = 0; c < std::min(int64_t(size_), 4 * kLine); c += kLine)
             __builtin_prefetch(row + c, kWrite);
     }
+    static bool has_edge(const Lane& lane, int64_t e) { return e >= 0 && e + 1 < lane.length; }
 
     // Reads position i and the edge after it. Like all steps, tells which lanes go astray.
     // `step`: from here to the position that comes next.
