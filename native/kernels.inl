@@ -1,5 +1,5 @@
-// The kernels over a batch: sentences are divided among threads, each is worked on by one alone, so
-// results do not depend on their number. Included once per instruction set, which BCRF_ISA names.
+// The kernels over a batch: sentences, or groups of them, are divided among threads, on whose number no
+// result depends. Included once per instruction set, which BCRF_ISA names.
 #include "abreast.h"
 #include "team.h"
 #include "viterbi.h"

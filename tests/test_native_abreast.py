@@ -164,7 +164,9 @@ def test_threads_do_not_matter(
     groups: int, num_tags: int, dtype: torch.dtype, threads: Callable[[int], None]
 ) -> None:
     """Long enough that threads pay: groups for one, and groups for two that meet in the middle."""
-    chain = problem(4, [101, 97, 90, 88] * (groups * LANES[dtype] // 4), num_tags, "per_pair", dtype)
+    chain = problem(
+        4, [101, 97, 90, 88] * (groups * LANES[dtype] // 4), num_tags, "per_pair", dtype
+    )
     gold = any_path(chain)
     for tags, wanted in ((gold, (True, True)), (gold, (False, False)), (None, (False, False))):
         threads(1)
@@ -184,7 +186,7 @@ def test_order_does_not_matter(dtype: torch.dtype) -> None:
 
 
 def test_they_are_solved_together() -> None:
-    """Sums in another order: if alone a sentence gave the same bits, this file would test nothing."""
+    """Sums in another order: if a sentence gave the same bits alone, nothing here was tested."""
     chain = problem(6, [60] * 8, 9, "per_pair", SINGLE)
     together = solve(chain, None, (True, True))
     single = solve(alone(chain, 0), None, (True, True))
