@@ -20,7 +20,7 @@ FEW = 7
 
 HEADER = """# Benchmarks
 
-Made by `make bench` (`python -m benchmarks`), run {run}, from the log
+Made by `make bench ARGS="--budget {budget:g}"`, run {run}, from the log
 [`benchmarks/results/speed.jsonl`](../benchmarks/results/speed.jsonl).
 
 | | |
@@ -67,7 +67,8 @@ def _page(found: Findings, image: str) -> str:
         _missing,
         _settings,
     )
-    parts = [HEADER.format(run=run, machine=machine, penalty=PENALTY, few=FEW) + image]
+    facts = {"run": run, "budget": found.start["budget"], "machine": machine}
+    parts = [HEADER.format(**facts, penalty=PENALTY, few=FEW) + image]
     parts += ["\n".join(section(found)) for section in sections]
     return "\n".join(part for part in parts if part) + "\n"
 

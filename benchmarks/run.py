@@ -100,7 +100,8 @@ def measure(options: argparse.Namespace, log: Log) -> str:
     resumed = log.last() if options.resume else None
     run = resumed or time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     if not resumed:
-        log.append(run, "start", [{"machine": machine(), "systems": participants()}])
+        about = {"machine": machine(), "budget": options.plan.budget}
+        log.append(run, "start", [{**about, "systems": participants()}])
     warnings.filterwarnings("ignore", category=UserWarning)  # of peers, about a newer torch
     done = log.rows(run)
     if "speed" in options.parts:

@@ -117,7 +117,6 @@ template <class Real, int N> class Abreast {
         Real mass = 1;  // the sum of its last alpha
     };
     static constexpr int64_t kMostTags = 18;
-    static constexpr Real kRange = 20;  // of the pairs
 
     const Problem& problem_;
     const int64_t* tags_;
@@ -157,23 +156,7 @@ template <class Real, int N> class Abreast {
         lane.unary_gradient = gradient.unary, lane.pair_gradient = gradient.pair;
     }
 
-    // Rows of `count` numbers, one of each lane, as rows of lanes: see(k, vector) for each of these.
-    template <class See>
-    static BCRF_INLINE_MEMBER void gather(const Real* const* from, int64_t count, See see) {
-        int64_t c = 0;
-        for (; c + W <= count; c += W) {
-            Vec<Real> block[W];
-            BCRF_UNROLL for (int64_t r = 0; r < W; ++r) block[r] = load(from[r] + c);
-            transpose(block);
-            BCRF_UNROLL for (int64_t k = 0; k < W; ++k) see(c + k, block[k]);
-        }
-        for (; c < count; ++c) {
-            Real lane[W];
-            for (int64_t r = 0; r < W; ++r) lane[r] = from[r][c];
-            see(c, load<Real>(lane));
-        }
-    }
-    // And back.
+    // Rows of lanes as rows of `count` numbers, one of each lane: what `gather` does, and back.
     static BCRF_INLINE_MEMBER void scatter(const Real* rows, int64_t count, Real* const* to) {
         int64_t c = 0;
         for (; c + W <= count; c += W) {
@@ -201,16 +184,15 @@ template <class Real, int N> class Abreast {
         const Real *nodes[W], *pairs[W];
         for (int64_t r = 0; r < W; ++r) {
             const Lane& lane = lanes_[r];
+            const int64_t by = problem_.pair_strides[1];
             nodes[r] = i < lane.length ? lane.unary + i * problem_.node_strides[1] : +blank_;
-            pairs[r] = i + 1 < lane.length ? lane.pair + i * problem_.pair_strides[1] : +blank_;
+            pairs[r] = has_edge(lane, i) ? lane.pair + i * by : +blank_;
+            if (has_edge(lane, i + step)) fetch<0>(lane.pair + (i + step) * by);
         }
-        for (int64_t r = 0; r < W; ++r)
-            if (has_edge(lanes_[r], i) && has_edge(lanes_[r], i + step))
-                fetch<0>(pairs[r] + step * problem_.pair_strides[1]);
         const Real scale = scale_;
         Real* weight = row(weight_, i);
         Vec<Real> peak = splat(-infinity<Real>()), sum = {};
-        gather(nodes, T, [&](int64_t t, Vec<Real> u) __attribute__((always_inline)) {
+        gather<Real>(nodes, T, [&](int64_t t, Vec<Real> u) __attribute__((always_inline)) {
             store(weight + t * W, u);
             peak = vmax(peak, u);
             sum += u;
@@ -222,12 +204,10 @@ template <class Real, int N> class Abreast {
         if (i + 1 == L) return ~finite;
         Mask<Real> widest = {};
         Real* arc = arcs(i);
-        gather(pairs, size_, [&](int64_t c, Vec<Real> x) __attribute__((always_inline)) {
-            const Mask<Real> width = bits_of(x) & ~sign_bits<Real>();  // of NaN: more than any
-            widest = width > widest ? width : widest;
-            store(arc + c * W, vexp_within(x * scale));
+        gather<Real>(pairs, size_, [&](int64_t c, Vec<Real> x) __attribute__((always_inline)) {
+            store(arc + c * W, hasty_exp(x, scale, widest));
         });
-        return (widest > bits_of(splat(kRange / scale))) | ~finite;
+        return too_wide(widest, scale) | ~finite;
     }
 
     // alpha of position i.
@@ -294,10 +274,10 @@ template <class Real, int N> class Abreast {
         Real *nodes[W], *pairs[W];
         for (int64_t r = 0; r < W; ++r) {
             const Lane& lane = lanes_[r];
-            const bool node = lane.unary_gradient && i < lane.length;
-            const bool edge = lane.pair_gradient && i + 1 < lane.length;
-            nodes[r] = node ? lane.unary_gradient + i * T : sink;
-            pairs[r] = edge ? lane.pair_gradient + i * size_ : sink;
+            nodes[r] = lane.unary_gradient && i < lane.length ? lane.unary_gradient + i * T : sink;
+            pairs[r] = lane.pair_gradient && has_edge(lane, i) ? lane.pair_gradient + i * size_ : sink;
+            if (lane.pair_gradient && has_edge(lane, i + step))
+                fetch<1>(lane.pair_gradient + (i + step) * size_);
         }
         const int64_t size = T * W;
         const Real *alpha = row(alpha_, i), *beta = row(beta_, i);
@@ -316,9 +296,6 @@ template <class Real, int N> class Abreast {
         }
         if (out_.unary_gradient) scatter(marginal, T, nodes);
         if (!out_.pair_gradient || i + 1 == L) return;
-        for (int64_t r = 0; r < W; ++r)
-            if (has_edge(lanes_[r], i) && has_edge(lanes_[r], i + step))
-                fetch<1>(pairs[r] + step * size_);
         write_edge_marginals(arcs(i), x, row(after_, i + 1), pairs);
     }
 
@@ -361,7 +338,7 @@ template <class Real, int N> class Abreast {
             for (int64_t k = 0; k < T * W; k += W) sum += load(after_ + k);
             store(+whole_, sum);
             for (int64_t r = 0; r < W; ++r)
-                part_[r] = lanes_[r].length ? after_[lanes_[r].tags[0] * W + r] : sum[r];
+                part_[r] = gold_[r] >= 0 ? after_[gold_[r] * W + r] : sum[r];
         }
         const Real *beta = row(beta_, i), *after = row(after_, i + 1), *arcs = this->arcs(i);
         const int64_t *here = gold_ + i * W, *next = here + W;

@@ -10,7 +10,7 @@ using bcrf::Problem;
 
 template <class Real> constexpr Real infinity() { return Real(__builtin_inf()); }
 
-// Messages are sums of products of numbers that are at most 1 (pairs in haste: exp(kRange)). Terms
+// Messages are sums of products of numbers that are at most 1 (pairs in haste: exp(20)). Terms
 // below the smallest normal number are lost; against a sum of this size they weigh nothing. Smaller
 // sums are done again in a form that loses nothing.
 template <class Real> constexpr Real safe();
@@ -134,6 +134,38 @@ template <class In> BCRF_INLINE void presence(const In* x, int64_t T, uint64_t* 
     }
 }
 
+// exp(x * scale) of a pair that is taken for a number of a small range. `widest` remembers, as bits, how
+// large they were; NaN is larger than anything.
+template <class Real>
+BCRF_INLINE Vec<Real> hasty_exp(Vec<Real> x, Real scale, Mask<Real>& widest) {
+    const Mask<Real> width = bits_of(x) & ~sign_bits<Real>();
+    widest = width > widest ? width : widest;
+    return vexp_within(x * scale);
+}
+// Where that range, exponents within 20, was left.
+template <class Real> BCRF_INLINE Mask<Real> too_wide(Mask<Real> widest, Real scale) {
+    return widest > bits_of(splat(Real(20) / scale));
+}
+
+// Rows of `count` numbers, W of them, as rows of W lanes: see(k, vector) for each of these.
+template <class Real, class In, class See>
+BCRF_INLINE void gather(const In* const* from, int64_t count, See see) {
+    constexpr int64_t W = lanes<Real>();
+    int64_t c = 0;
+    for (; c + W <= count; c += W) {
+        Vec<Real> block[W];
+        BCRF_UNROLL for (int64_t r = 0; r < W; ++r) block[r] = load_as(from[r] + c, Real(0));
+        transpose(block);
+        BCRF_UNROLL for (int64_t k = 0; k < W; ++k) see(c + k, block[k]);
+    }
+    // One, if the number of tags is odd: not worth a transposition.
+    for (; c < count; ++c) {
+        Real lane[W];
+        for (int64_t r = 0; r < W; ++r) lane[r] = Real(from[r][c]);
+        see(c, load<Real>(lane));
+    }
+}
+
 // What the pairs of all edges share, prepared once for all sentences and threads.
 template <class In, class Real> struct SharedPairs {
     Array<Real> rows, columns;  // exponentials, if the pairs are the same
@@ -220,14 +252,8 @@ template <class In, class Real, int N> class Chain {
         return removed && problem.unary ? trim() : true;
     }
     bool hasty() const { return hasty_; }
-    // exp(x * scale) of a pair in haste; `widest` remembers its range. NaN is wider than anything.
-    static BCRF_INLINE_MEMBER Vec<Real> hasty_exp(Vec<Real> x, Real scale, Mask<Real>& widest) {
-        const Mask<Real> width = bits_of(x) & ~sign_bits<Real>();
-        widest = width > widest ? width : widest;
-        return vexp_within(x * scale);
-    }
     void remember(Mask<Real> widest) { widest_ = widest > widest_ ? widest : widest_; }
-    bool strayed() const { return any(widest_ > bits_of(splat(kRange / scale_))); }
+    bool strayed() const { return any(too_wide(widest_, scale_)); }
 
     const In* raw(int64_t e) const { return constrained_ ? constrained_ + e * T * T : given(e); }
     double raw_score(int64_t e, int64_t s, int64_t t) const {
@@ -281,7 +307,6 @@ template <class In, class Real, int N> class Chain {
 
   private:
     static constexpr int64_t W = lanes<Real>();
-    static constexpr Real kRange = 20;
     int64_t words_, window_ = 1, slot_ = 0;
     Real scale_;
     bool hasty_ = false;      // pairs are taken for numbers of that range
@@ -291,7 +316,7 @@ template <class In, class Real, int N> class Chain {
     Array<In> constrained_;  // [n-1, T, T]: pairs of every edge, -inf where they may not follow
     enum { kNone, kSame, kEach } removed_ = kNone;  // pairs: none, the same on all edges, any
 
-    // (The division takes as long as the arithmetic of some edges.)
+    // (Mostly there is room for all edges, and the division is spared.)
     Real* at(int64_t e) const { return ring_ + (e < window_ ? e : e % window_) * slot_; }
 
     const In* given(int64_t e) const {

@@ -66,6 +66,17 @@ bool legal(const Chain<In, Real, N>& chain, const int64_t* tags) {
     return true;
 }
 
+// Reads sentence b and calls solve(): in haste, if that is wanted and the solver can, then with care.
+template <class Solver, class Solve>
+Status attempt(Solver& solver, int64_t b, const int64_t* gold, bool haste, Solve solve) {
+    for (const bool hasty : {haste && Solver::kHasty, false}) {
+        if (!solver.chain.read(b, hasty) || (gold && !legal(solver.chain, gold))) return kBad;
+        if (solve()) return kFine;
+        if (!solver.chain.hasty()) break;
+    }
+    return kNarrow;
+}
+
 template <class In> void write_value(const Outputs& out, int64_t b, double value) {
     if (!out.value) return;
     if (out.wide_value) static_cast<double*>(out.value)[b] = value;
@@ -145,16 +156,11 @@ void crf_pass(
         if (statuses[b] != kRedo) return;
         const int64_t* gold = tags ? tags + b * p.n : nullptr;
         double value;
-        for (const bool hasty : {true, false}) {
-            if (!solver.chain.read(b, hasty && Solver::kHasty) || (gold && !legal(solver.chain, gold))) {
-                statuses[b] = kBad;
-                return;
-            }
-            const bool solved = solver.solve(gold, Gradient<In>(p, out, b), value);
-            if (solved) statuses[b] = kFine;
-            if (solved || !solver.chain.hasty()) break;
-        }
-        write_value<In>(out, b, value);
+        const Status status = attempt(solver, b, gold, true, [&] {
+            return solver.solve(gold, Gradient<In>(p, out, b), value);
+        });
+        if (status == kFine) write_value<In>(out, b, value);
+        statuses[b] = status == kNarrow ? kRedo : status;
     });
 }
 
@@ -181,29 +187,19 @@ template <class In, class Solver, class Real>
 void bregman_pass(
     const Problem& p, const SharedPairs<In, Real>& shared, const Projections& s, const int64_t* tags,
     const Outputs& out, Statuses& statuses, Status todo) {
-    Team<Solver> team(paying_threads(p, double(s.iterations + 3)), p.batch, [&] { return new Solver(p, shared, s); });
+    const int64_t threads = paying_threads(p, double(s.iterations + 3));
+    Team<Solver> team(threads, p.batch, [&] { return new Solver(p, shared, s); });
     team.run([&](Solver& solver, int64_t b) {
         if (statuses[b] != todo || !Solver::suits(p, p.lengths[b])) return;
         const int64_t* gold = tags ? tags + b * p.n : nullptr;
         const In* start = s.start ? static_cast<const In*>(s.start) + b * p.n * p.tags : nullptr;
         double value, gap;
-        bool solved = false;
-        for (const bool hasty : {true, false}) {
-            // Scores that are divided by a low temperature are hardly ever of a small range.
-            const bool tried = hasty && Solver::kHasty && p.scale <= 1;
-            if (!solver.chain.read(b, tried) || (gold && !legal(solver.chain, gold))) {
-                statuses[b] = kBad;
-                return;
-            }
+        // Scores that are divided by a low temperature are hardly ever of a small range.
+        statuses[b] = attempt(solver, b, gold, p.scale <= 1, [&] {
             solver.start(start);
-            solved = solver.solve(gold, Wanted<In>(p, out, b), value, gap);
-            if (solved || !solver.chain.hasty()) break;
-        }
-        if (!solved) {
-            statuses[b] = kNarrow;
-            return;
-        }
-        statuses[b] = kFine;
+            return solver.solve(gold, Wanted<In>(p, out, b), value, gap);
+        });
+        if (statuses[b] != kFine) return;
         write_value<In>(out, b, value);
         if (out.residual) out.residual[b] = gap;
         if (out.dual) solver.write_dual(static_cast<In*>(out.dual) + b * p.n * p.tags);

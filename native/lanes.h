@@ -276,34 +276,17 @@ template <class In, class Real, bool kShared> class LaneBregman {
             raw[r] = chain.raw(some);
             peak[r] = chain.peaks[some];
         }
-        const int64_t size = T * T;
-        int64_t c = 0;
-        Mask<Real> widest = {};
-        for (; chain.hasty() && c + W <= size; c += W) {
-            Vec<Real> block[W];
-            BCRF_UNROLL for (int64_t r = 0; r < W; ++r)
-                block[r] = chain.hasty_exp(load_as(raw[r] + c, Real(0)), scale, widest);
-            transpose(block);
-            BCRF_UNROLL for (int64_t k = 0; k < W; ++k) store(out + (c + k) * W, block[k]);
+        if (chain.hasty()) {
+            Mask<Real> widest = {};
+            gather<Real>(raw, T * T, [&](int64_t c, Vec<Real> x) __attribute__((always_inline)) {
+                store(out + c * W, hasty_exp(x, scale, widest));
+            });
+            return chain.remember(widest);
         }
-        for (; c + W <= size; c += W) {
-            Vec<Real> block[W];
-            BCRF_UNROLL for (int64_t r = 0; r < W; ++r)
-                block[r] = vexp(load_as(raw[r] + c, Real(0)) * scale - peak[r]);
-            transpose(block);
-            BCRF_UNROLL for (int64_t k = 0; k < W; ++k) store(out + (c + k) * W, block[k]);
-        }
-        // One, if the number of tags is odd: not worth a transposition.
         const Vec<Real> peaks = load<Real>(peak);
-        for (; c < size; ++c) {
-            Real lane[W];
-            for (int64_t r = 0; r < W; ++r) lane[r] = Real(raw[r][c]);
-            const Vec<Real> x = load<Real>(lane);
-            // (Not both, to choose one: as it shares the product, it would be rounded as no other is.)
-            if (chain.hasty()) store(out + c * W, chain.hasty_exp(x, scale, widest));
-            else store(out + c * W, vexp(x * scale - peaks));
-        }
-        chain.remember(widest);
+        gather<Real>(raw, T * T, [&](int64_t c, Vec<Real> x) __attribute__((always_inline)) {
+            store(out + c * W, vexp(x * scale - peaks));
+        });
     }
 
     // q on the same edges: leaving[s] arc[s, t] entering[t], the first being normalised.

@@ -305,7 +305,7 @@ SECONDS = {"ours": 1e-3, "peer": 0.2, "floor": 5e-4}
 def synthetic_log(path: Path, factor: float = 1.0) -> Log:
     """A finished run in which all peers take 200 times as long as ours."""
     log = Log(path)
-    log.append("r1", "start", [{"machine": machine(), "systems": participants()}])
+    log.append("r1", "start", [{"machine": machine(), "budget": 1, "systems": participants()}])
     for case, pairs, task, count in itertools.product(CASES, PAIRS, TASKS, (1, 2)):
         about = {"case": case, "pairs": pairs, "task": task, "threads": count}
         rows = []
