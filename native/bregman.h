@@ -160,10 +160,11 @@ template <class In, class Real, int N> class Bregman {
     void enter_all() {
         for (int64_t e = 0; e + 1 < chain.L; ++e) chain.enter(e);
     }
-    void copy_dual(double* out, int64_t width) const {
-        for (int64_t i = 0; i < chain.L; ++i)
-            for (int64_t t = 0; t < T; ++t) out[i * width + t] = double(lam_[i * P + t]);
-    }
+    // Whether arcs that are best on every edge may join up to a path: not known here.
+    static constexpr bool may_join() { return true; }
+    // lam and the shares of the unary scores of a position.
+    void settle() {}
+    const Real* duals(int64_t i) const { return lam_ + i * P; }
     const Real* shares(int64_t i) const { return share_ + i * P; }
     bool dead(int64_t i, int64_t t) const { return chain.nodes[i * P + t] == -infinity<Real>(); }
 

@@ -297,7 +297,8 @@ void certified_pass(
                 statuses[b] = kNarrow;
                 return;
             }
-            proved[b] = worker.viterbi.certify(b, solver, 1 / cold.scale, tags + b * p.n, score[b]);
+            proved[b] = solver.may_join() &&
+                        worker.viterbi.certify(b, solver, 1 / cold.scale, tags + b * p.n, score[b]);
             if (next == s.iterations) break;
             k = next;
         }

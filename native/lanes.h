@@ -9,6 +9,8 @@
 #pragma once
 #include "bregman.h"
 
+#include <limits>
+
 namespace {
 
 // Exponents of numbers.
@@ -38,6 +40,7 @@ template <class In, class Real, bool kShared> class LaneBregman {
                 a->allocate(stride_);
         }
         for (Array<Real>* a : {&alpha_, &beta_}) a->allocate(T * kBlock);
+        if (settings.again) duals_.allocate(p.n * chain.P);
         if (kShared) total_.allocate(T * T);
         if (kShared) return;
         const int64_t blocks = (p.n + 1) / 2 / W + 2;
@@ -149,20 +152,39 @@ template <class In, class Real, bool kShared> class LaneBregman {
                 if (!dead(i, t)) out[i * T + t] = In(Real(dual(i, t)) - sum / Real(free));
         }
     }
-    // lam, a row of P numbers for each position.
-    void copy_dual(double* out, int64_t P) const {
+    // Whether the arcs that are best on every edge may join up to a path. In numbers that are not
+    // exact, so only where they are far from it this is the last word.
+    bool may_join() {
+        Real top[2][W], target[2][W];
+        int64_t here = -1;  // where the best arc so far leads
+        for (int64_t h = 0; 2 * h + 1 < chain.L; h += W) {
+            for (int parity = 0; parity < 2; ++parity)
+                best_arcs(parity, h, top[parity], target[parity]);
+            for (int64_t e = 2 * h; e < 2 * (h + W) && e + 1 < chain.L; ++e) {
+                const int parity = int(e % 2);
+                const int64_t r = e / 2 - h, next = int64_t(target[parity][r]);
+                if (here >= 0 && mass(e, here, next) < top[parity][r] * Real(0.9)) return false;
+                here = next;
+            }
+        }
+        return true;
+    }
+
+    // For every position lam, which `settle` fetches, and the shares of the unary scores, -inf if
+    // dead: rows of chain.P numbers.
+    void settle() {
         for (int parity = 0; parity < 2; ++parity)
             for (int64_t h = 0; h < count(parity); h += W)
-                write(halves_[parity].lam + kMargin + h, stride_, parity, h, out, P);
+                write(halves_[parity].lam + kMargin + h, stride_, parity, h, +duals_, chain.P);
     }
+    const Real* duals(int64_t i) const { return duals_ + i * chain.P; }
+    const Real* shares(int64_t i) const { return chain.nodes + i * chain.P; }
     double dual(int64_t i, int64_t t) const {
         return double(halves_[i % 2].lam[t * stride_ + kMargin + i / 2]);
     }
     bool dead(int64_t i, int64_t t) const {
         return halves_[i % 2].share[t * stride_ + kMargin + i / 2] == -infinity<Real>();
     }
-    // Shares of the unary scores of a position, -inf if dead; a row of chain.P numbers.
-    const Real* shares(int64_t i) const { return chain.nodes + i * chain.P; }
     bool failed() const { return low_; }
 
   private:
@@ -188,6 +210,7 @@ template <class In, class Real, bool kShared> class LaneBregman {
     Half halves_[2];
     Array<Real> alpha_, beta_;  // [T, kBlock]
     Array<Real> total_;
+    Array<Real> duals_;         // lam by position
     // Exponentials of the pairs, [positions / W, T * T, W]: edges after even and after odd positions.
     Array<Real> arcs_[2];
     Array<Real> carry_;         // [steps + 1, T, W]: what arrives after the last odd block of a step
@@ -202,6 +225,32 @@ template <class In, class Real, bool kShared> class LaneBregman {
     Mask<Real> interior(int parity, int64_t h) const {
         const Vec<Real> i = lane_index<Real>() * Real(2) + Real(2 * h + parity);
         return (i > Real(0.5)) & (i < Real(chain.L - 1) - Real(0.5));
+    }
+
+    // The mass of the best arc on edges 2h + parity, + 2, ..., and where it leads.
+    void best_arcs(int parity, int64_t h, Real* top, Real* target) {
+        const Real* x = halves_[parity].leaving + kMargin + h;
+        const Real* y = halves_[1 - parity].entering + kMargin + h + parity;
+        if (kShared)
+            lane_product<Real, 1, false, true>(
+                chain.shared.rows, chain.P, 1, T, x, stride_, alpha_, kBlock);
+        else lane_product<Real, 1, true, true>(arcs(parity, h), T * W, W, T, x, stride_, alpha_, kBlock);
+        Vec<Real> most = splat(Real(-1)), best = {};
+        for (int64_t t = 0; t < T; ++t) {
+            const Vec<Real> q = load(alpha_ + t * kBlock) * load(y + t * stride_);
+            best = q > most ? splat(Real(t)) : best;
+            most = vmax(most, q);
+        }
+        store(top, most);
+        store(target, best);
+    }
+    // The mass of an arc.
+    Real mass(int64_t e, int64_t s, int64_t t) const {
+        const int64_t h = e / 2, parity = e % 2;
+        const Real arc = kShared ? chain.shared.rows[s * chain.P + t]
+                                 : arcs(int(parity), h / W * W)[(s * T + t) * W + h % W];
+        return halves_[parity].leaving[s * stride_ + kMargin + h] * arc *
+               halves_[1 - parity].entering[t * stride_ + kMargin + h + parity];
     }
 
     // out[t] = sum_s arcs[s, t] x[s] for V vectors of positions.
@@ -332,6 +381,8 @@ template <class In, class Real, bool kShared> class LaneBregman {
         Half& half = halves_[parity];
         const Real omega = Real(settings_.omegas[step]);
         messages<V>(parity, h, step);
+        // Any lam will do for a certificate, rounded as it may be.
+        const Vec<Real> least = splat(settings_.again ? std::numeric_limits<Real>::min() : safe<Real>());
         // Pointers of its own: the compiler cannot know that nothing stored below is a member.
         const int64_t at = kMargin + h, by = stride_, tags = T;
         const Real *alpha = alpha_, *beta = beta_, *share = half.share + at;
@@ -344,7 +395,7 @@ template <class In, class Real, bool kShared> class LaneBregman {
                 const Vec<Real> a = load(alpha + v * W), b = load(beta + v * W);
                 const Vec<Real> own = load(share + v * W), old = load(lam + v * W);
                 const Mask<Real> free = (own > -infinity<Real>()) & here[v];
-                low |= (vmin(a, b) < safe<Real>()) & free;
+                low |= (vmin(a, b) < least) & free;
                 const Vec<Real> moved = old + omega * (vlog(b / a) * Real(0.5) - old);
                 const Vec<Real> now = free ? moved : old;
                 store(lam + v * W, now);
@@ -526,7 +577,7 @@ template <class In, class Real, bool kShared> class LaneBregman {
             for (int64_t r = 0; r < within; ++r) {
                 Out* row = out + 2 * r * by_row + t;
                 if constexpr (sizeof(Out) == sizeof(Real)) {
-                    if (t + W <= T) {
+                    if (t + W <= by_row) {
                         store(row, block[r]);
                         continue;
                     }

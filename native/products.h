@@ -127,9 +127,10 @@ BCRF_INLINE void add_outer(
             }
 }
 
-// out[t] = sum_s arcs[s, t] x[s] for V vectors of lanes: an arc is one number for all lanes, or (kOwn)
-// has one in each. `by_s` and `by_t` say how far apart arcs are, the others rows of x and of `out`.
-template <class Real, int V, bool kOwn, int C>
+// out[t] = sum_s arcs[s, t] x[s], or (kMost) the largest of these products, for V vectors of lanes: an
+// arc is one number for all lanes, or (kOwn) has one in each. `by_s` and `by_t` say how far apart arcs
+// are, the others rows of x and of `out`.
+template <class Real, int V, bool kOwn, bool kMost, int C>
 BCRF_INLINE void lane_product_rows(
     const Real* arcs, int64_t by_s, int64_t by_t, int64_t T, const Real* x, int64_t by_x, Real* out,
     int64_t by_out) {
@@ -142,25 +143,29 @@ BCRF_INLINE void lane_product_rows(
         BCRF_UNROLL for (int v = 0; v < V; ++v) b[v] = load(x + v * W);
         BCRF_UNROLL for (int c = 0; c < C; ++c)
             BCRF_UNROLL for (int v = 0; v < V; ++v) {
-                const Real* arc = arcs + c * by_t;
-                sum[c][v] += (kOwn ? load(arc + v * W) : splat(*arc)) * b[v];
+                const Vec<Real> arc = kOwn ? load(arcs + c * by_t + v * W) : splat(arcs[c * by_t]);
+                if (kMost) sum[c][v] = vmax(sum[c][v], arc * b[v]);
+                else sum[c][v] += arc * b[v];
             }
     }
     BCRF_UNROLL for (int c = 0; c < C; ++c)
         BCRF_UNROLL for (int v = 0; v < V; ++v) store(out + c * by_out + v * W, sum[c][v]);
 }
-template <class Real, int V, bool kOwn>
+template <class Real, int V, bool kOwn, bool kMost = false>
 BCRF_INLINE void lane_product(
     const Real* arcs, int64_t by_s, int64_t by_t, int64_t T, const Real* x, int64_t by_x, Real* out,
     int64_t by_out) {
     constexpr int C = V == 2 ? 6 : 9;  // sums that fit the registers
     int64_t t = 0;
     for (; t + C <= T; t += C)
-        lane_product_rows<Real, V, kOwn, C>(arcs + t * by_t, by_s, by_t, T, x, by_x, out + t * by_out, by_out);
+        lane_product_rows<Real, V, kOwn, kMost, C>(
+            arcs + t * by_t, by_s, by_t, T, x, by_x, out + t * by_out, by_out);
     arcs += t * by_t, out += t * by_out;
     switch (T - t) {
 #define BCRF_CASE(rest) \
-    case rest: return lane_product_rows<Real, V, kOwn, rest>(arcs, by_s, by_t, T, x, by_x, out, by_out);
+    case rest: \
+        return lane_product_rows<Real, V, kOwn, kMost, rest>( \
+            arcs, by_s, by_t, T, x, by_x, out, by_out);
         BCRF_CASE(8) BCRF_CASE(7) BCRF_CASE(6) BCRF_CASE(5)
         BCRF_CASE(4) BCRF_CASE(3) BCRF_CASE(2) BCRF_CASE(1)
 #undef BCRF_CASE

@@ -52,9 +52,7 @@ template <class In> class Viterbi {
     Viterbi(const Problem& p, const double* shared_pairs)
         : problem_(p), T(p.tags), P(padded<double>(p.tags)), shared_(shared_pairs) {
         best_.allocate((p.n + 1) * P);
-        dual_.allocate((p.n + 1) * P);
-        std::memset(dual_, 0, size_t((p.n + 1) * P) * sizeof(double));
-        for (Array<double>* a : {&x_, &y_}) a->allocate(P);
+        for (Array<double>* a : {&x_, &next_, &y_}) a->allocate(P);
         if (!p.shared) edge_.allocate(T * P);
     }
 
@@ -90,14 +88,14 @@ template <class In> class Viterbi {
     // Whether the arcs that are best on every edge, at the dual point lam, join up to a path.
     // (docs/derivation.md: that path is then a best one, whatever lam is.)
     template <class Solver>
-    bool certify(int64_t b, const Solver& solver, double tau, int64_t* tags, double& score) {
+    bool certify(int64_t b, Solver& solver, double tau, int64_t* tags, double& score) {
         const int64_t L = problem_.lengths[b];
-        solver.copy_dual(dual_, P);
+        solver.settle();
+        double *x = x_, *next = next_, *reach = best_;
+        if (L > 1) reduce(b, 0, solver, tau, y_, x);
         for (int64_t e = 0; e + 1 < L; ++e) {
-            reduce(b, e, solver, -tau, x_);
-            reduce(b, e + 1, solver, tau, y_);
-            double* reach = best_;
-            best_arriving(matrix(b, e), T, P, x_, reach);
+            reduce(b, e + 1, solver, tau, y_, next);
+            best_arriving(matrix(b, e), T, P, x, reach);
             Vec<double> top = splat(-infinity<double>());
             for (int64_t j = 0; j < P; j += W) {
                 const Vec<double> sum = load(reach + j) + load(y_ + j);
@@ -105,12 +103,12 @@ template <class In> class Viterbi {
                 top = vmax(top, sum);
             }
             const double peak = hmax(top);
-            int64_t target = 0;
-            while (target + 1 < T && reach[target] != peak) ++target;
-            if (e == 0) tags[0] = source(b, 0, x_, target);
+            const int64_t target = first_of(reach, peak);
+            if (e == 0) tags[0] = source(b, 0, x, target);
             tags[e + 1] = target;
-            const double joined = x_[tags[e]] + double(pair(b, e)[tags[e] * T + target]) + y_[target];
+            const double joined = x[tags[e]] + double(pair(b, e)[tags[e] * T + target]) + y_[target];
             if (joined != peak) return false;
+            std::swap(x, next);
         }
         if (L == 1) {
             double* here = best_;
@@ -131,7 +129,7 @@ template <class In> class Viterbi {
     const int64_t T, P;
     const double* shared_;
     static constexpr int64_t W = lanes<double>();
-    Array<double> best_, dual_, x_, y_, edge_;
+    Array<double> best_, x_, next_, y_, edge_;
 
     const In* unary(int64_t b, int64_t i) const {
         return static_cast<const In*>(problem_.unary) + b * problem_.node_strides[0] +
@@ -152,6 +150,13 @@ template <class In> class Viterbi {
             if (x[t] > x[best]) best = t;
         return best;
     }
+    // Where the number first occurs among the tags; 0 if it does not.
+    int64_t first_of(const double* x, double number) const {
+        for (int64_t j = 0; j < P; j += W)
+            if (const uint32_t bits = lane_bits(load(x + j) == splat(number)))
+                return j + __builtin_ctz(bits);
+        return 0;
+    }
     int64_t source(int64_t b, int64_t e, const double* x, int64_t target) const {
         const In* column = pair(b, e) + target;
         int64_t best = 0;
@@ -161,17 +166,20 @@ template <class In> class Viterbi {
         return best;
     }
 
-    // The unary share of the arcs after (factor -tau) or before (tau) a position, with the dual.
+    // The unary share of the arcs before and after a position, with the dual.
     template <class Solver>
-    void reduce(int64_t b, int64_t i, const Solver& solver, double factor, double* out) const {
+    void reduce(
+        int64_t b, int64_t i, const Solver& solver, double tau, double* before, double* after) const {
         const bool end = i == 0 || i + 1 == problem_.lengths[b];
         const In* scores = unary(b, i);
-        const auto* shares = solver.shares(i);
+        const auto *shares = solver.shares(i), *duals = solver.duals(i);
         const Vec<double> none = splat(-infinity<double>()), part = splat(end ? 1 : 0.5);
         for (int64_t j = 0; j < P; j += W) {
-            const Vec<double> share = load_within(shares, j, T, 0.0);
+            const Mask<double> free = load_as(shares + j, 0.0) > none;
             const Vec<double> u = load_within(scores, j, T, 0.0) * part;
-            store(out + j, share > none ? u + factor * load(dual_ + i * P + j) : none);
+            const Vec<double> lam = load_as(duals + j, 0.0) * tau;
+            store(before + j, free ? u + lam : none);
+            store(after + j, free ? u - lam : none);
         }
     }
 };
