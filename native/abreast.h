@@ -144,7 +144,9 @@ template <class Real, int N> class Abreast {
 
     void enter_lane(Lane& lane, int64_t b) const {
         const int64_t length = problem_.lengths[b];
-        if (length < 1 || length > problem_.n) return;
+        // (One tag alone has no pairs: nothing would tell here whether some are removed, and its last
+        // digit would depend on how that was said.)
+        if (length < 2 || length > problem_.n) return;
         const int64_t* tags = tags_ ? tags_ + b * problem_.n : nullptr;
         for (int64_t i = 0; tags && i < length; ++i)
             if (tags[i] < 0 || tags[i] >= T) return;

@@ -140,7 +140,7 @@ template <class Real>
 BCRF_INLINE Vec<Real> hasty_exp(Vec<Real> x, Real scale, Mask<Real>& widest) {
     const Mask<Real> width = bits_of(x) & ~sign_bits<Real>();
     widest = width > widest ? width : widest;
-    return vexp_within(x * scale);
+    return vexp_within(x, scale);
 }
 // Where that range, exponents within 20, was left.
 template <class Real> BCRF_INLINE Mask<Real> too_wide(Mask<Real> widest, Real scale) {
@@ -150,12 +150,17 @@ template <class Real> BCRF_INLINE Mask<Real> too_wide(Mask<Real> widest, Real sc
 // Rows of `count` numbers, W of them, as rows of W lanes: see(k, vector) for each of these.
 template <class Real, class In, class See>
 BCRF_INLINE void gather(const In* const* from, int64_t count, See see) {
-    constexpr int64_t W = lanes<Real>();
+    constexpr int64_t W = lanes<Real>(), H = W / 2;
     int64_t c = 0;
     for (; c + W <= count; c += W) {
         Vec<Real> block[W];
-        BCRF_UNROLL for (int64_t r = 0; r < W; ++r) block[r] = load_as(from[r] + c, Real(0));
-        transpose(block);
+        // The halves of a transposed block come from other places: loading spares to exchange them.
+        BCRF_UNROLL for (int64_t r = 0; r < W; ++r) {
+            const int64_t row = r % H, at = c + r / H * H;
+            block[r] = load_halves(from[row] + at, from[row + H] + at, Real(0));
+        }
+        transpose_halves(block);
+        transpose_halves(block + H);
         BCRF_UNROLL for (int64_t k = 0; k < W; ++k) see(c + k, block[k]);
     }
     // One, if the number of tags is odd: not worth a transposition.

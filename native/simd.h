@@ -82,6 +82,21 @@ BCRF_INLINE Vec<double> load_as(const float* p, double) {
     return __builtin_convertvector(x, Vec<double>);
 }
 
+// Half a vector from each place.
+template <class In, class Real> BCRF_INLINE Vec<Real> load_halves(const In* low, const In* high, Real) {
+    constexpr int64_t H = lanes<Real>() / 2;
+#ifdef __AVX2__
+    if constexpr (sizeof(In) == 4 && sizeof(Real) == 4)
+        return Vec<Real>(_mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)), _mm_loadu_ps(high), 1));
+    if constexpr (sizeof(In) == 8)
+        return Vec<Real>(_mm256_insertf128_pd(_mm256_castpd128_pd256(_mm_loadu_pd(low)), _mm_loadu_pd(high), 1));
+#endif
+    In both[2 * H];
+    std::memcpy(both, low, sizeof both / 2);
+    std::memcpy(both + H, high, sizeof both / 2);
+    return load_as(both, Real(0));
+}
+
 // Compilers make two instructions of `a > b ? a : b`; these make one. NaN in a: b.
 template <class V> BCRF_INLINE V vmax(V a, V b) {
 #ifdef __AVX2__
@@ -189,19 +204,27 @@ BCRF_INLINE Vec<double> delayed(Vec<double> a, Vec<double> b) {
     return __builtin_shufflevector(a, b, 3, 4, 5, 6);
 }
 
-// Lane c of row r goes to lane r of row c.
-BCRF_INLINE void transpose(Vec<float>* a) {
-    Vec<float> b[8];
-    BCRF_UNROLL for (int i = 0; i < 8; i += 2) {
+// Half as many rows as lanes, two halves of a row apart: lane c of row r goes to lane r of row c.
+BCRF_INLINE void transpose_halves(Vec<float>* a) {
+    Vec<float> b[4];
+    BCRF_UNROLL for (int i = 0; i < 4; i += 2) {
         b[i] = __builtin_shufflevector(a[i], a[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
         b[i + 1] = __builtin_shufflevector(a[i], a[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
     }
-    BCRF_UNROLL for (int i = 0; i < 8; i += 4)
-        BCRF_UNROLL for (int k = 0; k < 2; ++k) {
-            const Vec<float> x = b[i + k], y = b[i + 2 + k];
-            a[i + 2 * k] = __builtin_shufflevector(x, y, 0, 1, 8, 9, 4, 5, 12, 13);
-            a[i + 2 * k + 1] = __builtin_shufflevector(x, y, 2, 3, 10, 11, 6, 7, 14, 15);
-        }
+    BCRF_UNROLL for (int k = 0; k < 2; ++k) {
+        a[2 * k] = __builtin_shufflevector(b[k], b[2 + k], 0, 1, 8, 9, 4, 5, 12, 13);
+        a[2 * k + 1] = __builtin_shufflevector(b[k], b[2 + k], 2, 3, 10, 11, 6, 7, 14, 15);
+    }
+}
+BCRF_INLINE void transpose_halves(Vec<double>* a) {
+    const Vec<double> x = a[0], y = a[1];
+    a[0] = __builtin_shufflevector(x, y, 0, 4, 2, 6);
+    a[1] = __builtin_shufflevector(x, y, 1, 5, 3, 7);
+}
+// As many rows as lanes: the same for whole rows.
+BCRF_INLINE void transpose(Vec<float>* a) {
+    transpose_halves(a);
+    transpose_halves(a + 4);
     BCRF_UNROLL for (int i = 0; i < 4; ++i) {
         const Vec<float> x = a[i], y = a[i + 4];
         a[i] = __builtin_shufflevector(x, y, 0, 1, 2, 3, 8, 9, 10, 11);
@@ -209,32 +232,31 @@ BCRF_INLINE void transpose(Vec<float>* a) {
     }
 }
 BCRF_INLINE void transpose(Vec<double>* a) {
-    Vec<double> b[4];
-    BCRF_UNROLL for (int i = 0; i < 4; i += 2) {
-        b[i] = __builtin_shufflevector(a[i], a[i + 1], 0, 4, 2, 6);
-        b[i + 1] = __builtin_shufflevector(a[i], a[i + 1], 1, 5, 3, 7);
-    }
+    transpose_halves(a);
+    transpose_halves(a + 2);
     BCRF_UNROLL for (int i = 0; i < 2; ++i) {
-        a[i] = __builtin_shufflevector(b[i], b[i + 2], 0, 1, 4, 5);
-        a[i + 2] = __builtin_shufflevector(b[i], b[i + 2], 2, 3, 6, 7);
+        const Vec<double> x = a[i], y = a[i + 2];
+        a[i] = __builtin_shufflevector(x, y, 0, 1, 4, 5);
+        a[i + 2] = __builtin_shufflevector(x, y, 2, 3, 6, 7);
     }
 }
 
-// exp(x) where that is a normal number: for |x| <= 87 (float) or 708 (double).
-// x = (n + f) ln 2, |f| <= 1/2: a polynomial in f, and n into the exponent bits. (Polynomials are
+// exp(x scale) where that is a normal number: for |x scale| <= 87 (float) or 708 (double).
+// x scale = (n + f) ln 2, |f| <= 1/2: a polynomial in f, and n into the exponent bits. (Polynomials are
 // evaluated as trees: one multiplication after the other would take longer.)
-BCRF_INLINE Vec<float> vexp_within(Vec<float> x) {
+BCRF_INLINE Vec<float> vexp_within(Vec<float> x, float scale = 1) {
+    const float c = scale * 1.44269504f;
 #ifdef __AVX2__
-    // Here x = (k / 8 + f) ln 2, |f| <= 1/16: what a table of eight numbers, one register, gives for
+    // Here x scale = (k / 8 + f) ln 2, |f| <= 1/16: what a table of eight numbers, one register, gives for
     // k % 8 saves half of the polynomial. The sum of its entry's bits and of k, shifted, is 2^(k / 8).
     const Vec<float> shifter = splat(1572864.0f);  // 1.5 * 2^20: adding it rounds to an eighth
     constexpr uint32_t step = 1u << 20;            // an eighth, in bits of the exponent
     const Bits<float> eighths = {
         0x3f800000,            0x3f8b95c2 - step,     0x3f9837f0 - 2 * step, 0x3fa5fed7 - 3 * step,
         0x3fb504f3 - 4 * step, 0x3fc5672a - 5 * step, 0x3fd744fd - 6 * step, 0x3feac0c7 - 7 * step};
-    const Vec<float> shifted = x * 1.44269504f + shifter;
+    const Vec<float> shifted = x * c + shifter;
     // Rounded once. What the constant lacks is 1.3e-8 x: less than the rounding of x itself.
-    const Vec<float> f = x * 1.44269504f - (shifted - shifter);
+    const Vec<float> f = x * c - (shifted - shifter);
     const Vec<float> q = (f * 5.54962203e-2f + 2.40257637e-1f) * f + 6.93147214e-1f;
     Bits<float> k;
     std::memcpy(&k, &shifted, sizeof k);
@@ -245,9 +267,9 @@ BCRF_INLINE Vec<float> vexp_within(Vec<float> x) {
     return power * f * q + power;
 #else
     const Vec<float> shifter = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
-    const Vec<float> shifted = x * 1.44269504f + shifter;
+    const Vec<float> shifted = x * c + shifter;
     const Vec<float> n = shifted - shifter;
-    const Vec<float> f = x * 1.44269504f - n, f2 = f * f;
+    const Vec<float> f = x * c - n, f2 = f * f;
     const Vec<float> high = f * 1.33989002e-3f + 9.61843761e-3f;
     const Vec<float> middle = f * 5.55033241e-2f + 2.40226479e-1f;
     const Vec<float> low = f * 6.93147203e-1f + 1.0f;
@@ -262,7 +284,8 @@ BCRF_INLINE Vec<float> vexp_within(Vec<float> x) {
 #endif
 }
 // Here x = n ln 2 + r, |r| <= ln 2 / 2.
-BCRF_INLINE Vec<double> vexp_within(Vec<double> x) {
+BCRF_INLINE Vec<double> vexp_within(Vec<double> x, double scale = 1) {
+    x = x * scale;
     const Vec<double> shifter = splat(6755399441055744.0);  // 1.5 * 2^52
     const Vec<double> shifted = x * 1.4426950408889634 + shifter;
     const Vec<double> n = shifted - shifter;
