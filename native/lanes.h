@@ -153,7 +153,8 @@ template <class In, class Real, bool kShared> class LaneBregman {
         }
     }
     // Whether the arcs that are best on every edge may join up to a path. In numbers that are not
-    // exact, so only where they are far from it this is the last word.
+    // exact: where they seem far from it they are taken not to. (If that is wrong, arcs being equally
+    // good, a proof is lost and no more.)
     bool may_join() {
         Real top[2][W], target[2][W];
         int64_t here = -1;  // where the best arc so far leads
@@ -170,8 +171,8 @@ template <class In, class Real, bool kShared> class LaneBregman {
         return true;
     }
 
-    // For every position lam, which `settle` fetches, and the shares of the unary scores, -inf if
-    // dead: rows of chain.P numbers.
+    // For every position, in rows of chain.P numbers: lam as it was when `settle` was called, and the
+    // shares of the unary scores, -inf if dead.
     void settle() {
         for (int parity = 0; parity < 2; ++parity)
             for (int64_t h = 0; h < count(parity); h += W)

@@ -154,6 +154,23 @@ def test_ties(value: float, kind: Pairs, dtype: torch.dtype) -> None:
     assert check_decoders(chain).all()
 
 
+@each_dtype
+@given_kind
+@pytest.mark.parametrize("num_tags", [5, 9, 17])
+def test_nothing_that_torch_proves_stays_unproved(
+    num_tags: int, kind: Pairs, dtype: torch.dtype
+) -> None:
+    """Certificates are asked for early, and only where a look at rounded numbers gives hope."""
+    both = torch.zeros(2, dtype=torch.bool)
+    for seed, scale in enumerate([0.3, 1.0, 4.0, 20.0]):
+        chain = problem(seed, [23, 22, 15, 8, 3, 2, 1, 0] * 6, num_tags, kind, dtype, scale=scale)
+        found = bcrf.certified_decode(chain, backend="native").certified
+        expected = bcrf.certified_decode(chain, backend="torch").certified
+        assert bool((found | ~expected).all())
+        both |= torch.stack([found.any(), ~found.all()])
+    assert both.all()  # the test has seen both cases
+
+
 def bies(seed: int, scale: float, dtype: torch.dtype) -> LinearChain:
     labels, start, end, follow = bies_follow("ab", outside=True)
     chain = problem(seed, RAGGED, len(labels), "shared", dtype, scale=scale)
