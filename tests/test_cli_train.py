@@ -195,11 +195,11 @@ def test_two_processes_train_together(tmp_path):
         text=True,
         env=environment(),
         timeout=300,
-        check=True,
-    ).stdout.splitlines()
+    )
+    assert together.returncode == 0, together.stderr
     losses = [
         [float(line.split()[3]) for line in lines if line.startswith("epoch")]
-        for lines in (alone, together)
+        for lines in (alone, together.stdout.splitlines())
     ]
     assert len(losses[0]) == 4
     assert losses[0] == pytest.approx(losses[1], abs=2e-4)

@@ -22,6 +22,8 @@ from bcrf.training import Config, train
 
 events = list(train(Config.from_dict(json.loads(sys.argv[1])), resume="resume" in sys.argv))
 Path(sys.argv[2], f"events-{os.environ['RANK']}").write_text(str(len(events)))
+threads = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+Path(sys.argv[2], f"threads-{os.environ['RANK']}").write_text(" ".join(threads))
 """
 
 
@@ -75,6 +77,8 @@ def test_two_processes_learn_what_one_learns(tmp_path):
     # Only the first process tells anything; the other one has come to its end as well.
     counts = [int((tmp_path / f"events-{rank}").read_text()) for rank in (0, 1)]
     assert counts == [len(events), 0]
+    for rank in (0, 1):  # and nothing of torch.distributed is left that could disturb the end
+        assert "gloo" not in (tmp_path / f"threads-{rank}").read_text()
     assert sorted(p.name for p in Path(both.output).iterdir()) == ["best", "last", "metrics.jsonl"]
 
 

@@ -7,6 +7,7 @@ share is empty has not, and averages over processes where sentences are to be av
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -136,6 +137,10 @@ def join(device: torch.device) -> Iterator[Workers]:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)  # on which torch.distributed relies
     if not started:
+        # The functions of this module have a group as a default: the one there is at import. Were
+        # it imported later, as torch does on its own, that group and its threads would live on to
+        # the end of the program, where a thread that still wants the interpreter aborts it.
+        importlib.import_module("torch.distributed.nn")
         dist.init_process_group("nccl" if gpu else "gloo")
     try:
         yield Workers(dist.get_rank(), dist.get_world_size(), device)
