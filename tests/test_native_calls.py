@@ -110,6 +110,8 @@ def test_layouts(layout: str, access: None) -> None:
         check_decoders(chain)
 
 
+# torch warns once in a process, so whether it does here depends on the tests before.
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
 def test_tensors_without_memory_are_refused(access: None) -> None:
     with FakeTensorMode():
         fake = torch.empty(2, 3, 4)
