@@ -4,8 +4,9 @@
 // and, within a tag, by position of one parity: neighbours of consecutive lanes are consecutive lanes
 // of the other parity. The pairs of every edge, if they are not shared, lie by block of positions and
 // within it by arc, and are gone through in that order. No lane is lost to padding tags, and nothing
-// is summed across lanes. Where a sentence needs more than the range of numbers, this gives up and
-// `bregman.h` does it.
+// is summed across lanes. The state is not lam but exp(lam), to which a projection gives the value
+// sqrt(beta / alpha): no logarithm, no exponential. Where a sentence needs more than the range of
+// numbers, this gives up and `bregman.h` does it.
 #pragma once
 #include "bregman.h"
 
@@ -13,10 +14,10 @@
 
 namespace {
 
-// Exponents of numbers.
-template <class Real> constexpr Real widest();
-template <> constexpr float widest<float>() { return 85; }
-template <> constexpr double widest<double>() { return 700; }
+// How far apart numbers may be, as a logarithm and as a factor; and when some are beyond the range.
+template <class Real> constexpr Real widest() { return sizeof(Real) == 4 ? Real(85) : Real(700); }
+template <class Real> constexpr Real wide() { return sizeof(Real) == 4 ? Real(8e36) : Real(1e304); }
+constexpr double kClose = 8.8e6;
 template <class Real> constexpr Real big() { return sizeof(Real) == 4 ? Real(3e38) : Real(1e308); }
 
 template <class In, class Real, bool kShared> class LaneBregman {
@@ -30,17 +31,19 @@ template <class In, class Real, bool kShared> class LaneBregman {
           stride_(2 * W * (p.n / (4 * W) + 1) + 3 * kMargin) {
         for (int parity = 0; parity < 2; ++parity) {
             Half& half = halves_[parity];
-            for (Array<Real>* a : {&half.share, &half.weight, &half.lam, &half.leaving, &half.entering})
+            for (Array<Real>* a : {&half.share, &half.weight, &half.exp_lam, &half.leaving, &half.entering})
                 a->allocate(T * stride_);
             // Lanes without a position are worked on too: they must hold numbers.
             std::memset(half.leaving, 0, size_t(T * stride_) * sizeof(Real));
             std::memset(half.entering, 0, size_t(T * stride_) * sizeof(Real));
             for (Array<Real>* a :
-                 {&half.peak, &half.widest, &half.leaving_peak, &half.entering_peak, &half.log_sum, &half.factor})
+                 {&half.peak, &half.spread, &half.leaving_top, &half.entering_top, &half.log_leaving,
+                  &half.log_entering, &half.factor})
                 a->allocate(stride_);
         }
         for (Array<Real>* a : {&alpha_, &beta_}) a->allocate(T * kBlock);
-        if (settings.again) duals_.allocate(p.n * chain.P);
+        duals_.allocate(p.n * chain.P);
+        gold_.allocate(padded<Real>(p.n));
         if (kShared) total_.allocate(T * T);
         if (kShared) return;
         const int64_t blocks = (p.n + 1) / 2 / W + 2;
@@ -61,25 +64,26 @@ template <class In, class Real, bool kShared> class LaneBregman {
     void start(const In* given) {
         const int64_t L = chain.L, P = chain.P;
         low_ = false;
+        scaled_ = settings_.again;
         if (chain.problem.unary)  // otherwise the shares come as such
             for (int64_t k = P; k < (L - 1) * P; ++k) chain.nodes[k] *= Real(0.5);
-        const bool zero = !given && !settings_.gauge_right;
         for (int parity = 0; parity < 2; ++parity) {
             Half& half = halves_[parity];
-            std::memset(half.lam, 0, size_t(T * stride_) * sizeof(Real));
-            for (int64_t h = 0; h < count(parity); h += W) read_shares(parity, h);
+            for (int64_t k = 0; k < T * stride_; ++k) half.exp_lam[k] = 1;
+            for (int64_t h = 0; h < count(parity); h += W) {
+                read_shares(parity, h);
+                weigh(half, h);
+            }
         }
-        for (int64_t i = 1; i + 1 < L && !zero; ++i)
+        if (!given && !settings_.gauge_right) return;
+        for (int64_t i = 1; i + 1 < L; ++i)
             for (int64_t t = 0; t < T; ++t) {
                 const Real share = chain.nodes[i * P + t];
-                Real& lam = halves_[i % 2].lam[t * stride_ + kMargin + i / 2];
+                Real& lam = halves_[i % 2].exp_lam[t * stride_ + kMargin + i / 2];
                 if (share > -infinity<Real>()) lam = given ? Real(given[i * T + t]) : share;
             }
         for (int parity = 0; parity < 2; ++parity)
-            for (int64_t h = 0; h < count(parity); h += W) {
-                weigh(halves_[parity], h);
-                if (!zero) refresh(halves_[parity], h);
-            }
+            for (int64_t h = 0; h < count(parity); h += W) exponentiate(parity, h);
     }
 
     // Before `sweep` is called for the first time.
@@ -121,15 +125,19 @@ template <class In, class Real, bool kShared> class LaneBregman {
         if (L < 2) return false;
         wanted.clear(chain.problem, L);
         gap_ = Vec<Real>{};
+        // Tags of little mass count for more in a geometric mean.
+        scaled_ |= wanted.marginals || wanted.best;
         sweep(
             0, settings_.iterations, [&](int64_t h) { enter(h); },
             [&](int64_t h) { leave(h, wanted); });
         if (low_) return false;
         gap = double(hmax(gap_));
+        if (tags) read_gold(tags);
         for (int64_t e = 0; e + 1 < L; ++e) {
-            const double log_sum = double(halves_[e % 2].log_sum[kMargin + e / 2]) +
-                                   double(halves_[e % 2].leaving_peak[kMargin + e / 2]) +
-                                   double(halves_[(e + 1) % 2].entering_peak[kMargin + (e + 1) / 2]) +
+            const Half &from = halves_[e % 2], &to = halves_[(e + 1) % 2];
+            const int64_t at = kMargin + e / 2, next = kMargin + (e + 1) / 2;
+            const double log_sum = double(from.log_leaving[at]) + double(from.peak[at]) +
+                                   double(to.log_entering[next]) + double(to.peak[next]) +
                                    double(chain.peaks[e]);
             value += tags ? positive(log_sum - gold(e, tags[e], tags[e + 1])) : log_sum;
         }
@@ -141,15 +149,17 @@ template <class In, class Real, bool kShared> class LaneBregman {
         return true;
     }
 
-    void write_dual(In* out) const {
+    void write_dual(In* out) {
         std::memset(out, 0, size_t(chain.problem.n * T) * sizeof(In));
+        settle();
         for (int64_t i = 1; i + 1 < chain.L; ++i) {
+            const Real* lam = duals(i);
             Real sum = 0;
             int64_t free = 0;
             for (int64_t t = 0; t < T; ++t)
-                if (!dead(i, t)) sum += Real(dual(i, t)), ++free;
+                if (!dead(i, t)) sum += lam[t], ++free;
             for (int64_t t = 0; t < T; ++t)
-                if (!dead(i, t)) out[i * T + t] = In(Real(dual(i, t)) - sum / Real(free));
+                if (!dead(i, t)) out[i * T + t] = In(lam[t] - sum / Real(free));
         }
     }
     // Whether the arcs that are best on every edge may join up to a path. In numbers that are not
@@ -175,14 +185,15 @@ template <class In, class Real, bool kShared> class LaneBregman {
     // shares of the unary scores, -inf if dead.
     void settle() {
         for (int parity = 0; parity < 2; ++parity)
-            for (int64_t h = 0; h < count(parity); h += W)
-                write(halves_[parity].lam + kMargin + h, stride_, parity, h, +duals_, chain.P);
+            for (int64_t h = 0; h < count(parity); h += W) {
+                const Real* exp_lam = halves_[parity].exp_lam + kMargin + h;
+                for (int64_t t = 0; t < T; ++t)
+                    store(alpha_ + t * kBlock, vlog(load(exp_lam + t * stride_)));
+                write(alpha_, kBlock, parity, h, +duals_, chain.P);
+            }
     }
     const Real* duals(int64_t i) const { return duals_ + i * chain.P; }
     const Real* shares(int64_t i) const { return chain.nodes + i * chain.P; }
-    double dual(int64_t i, int64_t t) const {
-        return double(halves_[i % 2].lam[t * stride_ + kMargin + i / 2]);
-    }
     bool dead(int64_t i, int64_t t) const {
         return halves_[i % 2].share[t * stride_ + kMargin + i / 2] == -infinity<Real>();
     }
@@ -197,12 +208,12 @@ template <class In, class Real, bool kShared> class LaneBregman {
     struct Half {
         Array<Real> share;              // of the unary score in the arcs on either side; -inf if dead
         Array<Real> weight, peak;       // exp(share - peak), the largest share
-        Array<Real> widest;             // how far apart lam may be
-        Array<Real> lam;
-        Array<Real> leaving, entering;  // exp(share - lam - peak), exp(share + lam - peak): at most 1
-        Array<Real> leaving_peak, entering_peak;
-        Array<Real> log_sum;            // over the arcs that leave, without the peaks
-        Array<Real> factor;             // 1 / that sum; 0 where no arc leaves
+        Array<Real> exp_lam;
+        Array<Real> spread;             // how far apart they may be: a factor
+        Array<Real> leaving, entering;  // weight / exp_lam, weight exp_lam, both divided by:
+        Array<Real> leaving_top, entering_top;  // 1, or if scaled what makes the maximum 1
+        Array<Real> factor;             // 1 / the sum over the arcs that leave; 0 where none leaves
+        Array<Real> log_leaving, log_entering;  // of that sum times the top, and of the other top
     };
 
     const int64_t T;
@@ -212,13 +223,15 @@ template <class In, class Real, bool kShared> class LaneBregman {
     Array<Real> alpha_, beta_;  // [T, kBlock]
     Array<Real> total_;
     Array<Real> duals_;         // lam by position
+    Array<Real> gold_;          // [n]: lam of the gold tags
     // Exponentials of the pairs, [positions / W, T * T, W]: edges after even and after odd positions.
     Array<Real> arcs_[2];
     Array<Real> carry_;         // [steps + 1, T, W]: what arrives after the last odd block of a step
     Array<Real> x_, y_;         // [T, W]: the two sides of some edges
     Array<int64_t> from_, to_;  // where the rows of the two tags of an arc are in these
     Vec<Real> gap_;
-    bool low_ = false;  // something is too small for a number
+    bool low_ = false;     // something is too small, or too large, for a number
+    bool scaled_ = false;  // what leaves a position and what enters it is at most 1
 
     int64_t count(int parity) const { return (chain.L + 1 - parity) / 2; }
 
@@ -379,31 +392,114 @@ template <class In, class Real, bool kShared> class LaneBregman {
     }
 
     template <int V> void project(int parity, int64_t h, int64_t step) {
-        Half& half = halves_[parity];
-        const Real omega = Real(settings_.omegas[step]);
         messages<V>(parity, h, step);
+        const Real omega = Real(settings_.omegas[step]);
+        for (int64_t v = 0; v < V * W; v += W)
+            if (omega == 1) move(parity, h + v, alpha_ + v, beta_ + v);
+            else relax(parity, h + v, alpha_ + v, beta_ + v, omega);
+    }
+
+    struct Range {
+        Vec<Real> least = splat(Real(1)), most = least;
+        BCRF_INLINE_MEMBER void include(Vec<Real> x) { least = vmin(least, x), most = vmax(most, x); }
+        bool within(Real low, Real high) const { return !any((least < low) | (most > high)); }
+    };
+
+    // What a projection reads and writes of the positions from h on. (Pointers of its own: the compiler
+    // cannot know that nothing which is stored is a member.)
+    struct View {
+        const Real *share, *weight;
+        Real *exp_lam, *leaving, *entering;
+        const Mask<Real> here;
+        Range messages, ratios;
+
+        View(const Half& half, int64_t at, Mask<Real> interior)
+            : share(half.share + at), weight(half.weight + at), exp_lam(half.exp_lam + at),
+              leaving(half.leaving + at), entering(half.entering + at), here(interior) {}
+
+        // What arrives or departs; where nothing is to move 1, so that exp(lam) stays that.
+        BCRF_INLINE_MEMBER Vec<Real> read(int64_t k, const Real* message) {
+            const Mask<Real> free = (load(share + k) > -infinity<Real>()) & here;
+            const Vec<Real> x = free ? load(message) : splat(Real(1));
+            messages.include(x);
+            return x;
+        }
+        BCRF_INLINE_MEMBER void set(int64_t k, Vec<Real> up) const {
+            const Vec<Real> w = load(weight + k);
+            store(exp_lam + k, up);
+            store(leaving + k, w * (1 / up));
+            store(entering + k, w * up);
+        }
+    };
+
+    // exp(lam) <- sqrt(beta / alpha)
+    void move(int parity, int64_t h, const Real* alpha, const Real* beta) {
+        View view(halves_[parity], kMargin + h, interior(parity, h));
+        const int64_t by = stride_, tags = T;
+        for (int64_t t = 0; t < tags; ++t) {
+            const Vec<Real> a = view.read(t * by, alpha + t * kBlock);
+            const Vec<Real> b = view.read(t * by, beta + t * kBlock);
+            view.set(t * by, vsqrt(b / a));
+        }
+        moved(parity, h, view);
+    }
+
+    // exp(lam) <- exp(lam) (sqrt(beta / alpha) / exp(lam))^omega. In two loops: the way from alpha to
+    // exp(lam) is long, and a processor sees only so far ahead.
+    void relax(int parity, int64_t h, const Real* alpha, Real* beta, Real omega) {
+        View view(halves_[parity], kMargin + h, interior(parity, h));
+        const int64_t by = stride_, tags = T;
+        for (int64_t t = 0; t < tags; ++t) {
+            const Vec<Real> a = view.read(t * by, alpha + t * kBlock);
+            const Vec<Real> b = view.read(t * by, beta + t * kBlock);
+            const Vec<Real> old = load(view.exp_lam + t * by), square = b / (a * old * old);
+            view.ratios.include(square);
+            store(beta + t * kBlock, vlog(square));
+        }
+        for (int64_t t = 0; t < tags; ++t) {
+            const Vec<Real> old = load(view.exp_lam + t * by);
+            const Vec<Real> up = old * vexp_within(load(beta + t * kBlock), omega / 2);
+            view.ratios.include(up);
+            view.set(t * by, up);
+        }
+        moved(parity, h, view);
+    }
+
+    void moved(int parity, int64_t h, const View& view) {
         // Any lam will do for a certificate, rounded as it may be.
-        const Vec<Real> least = splat(settings_.again ? std::numeric_limits<Real>::min() : safe<Real>());
-        // Pointers of its own: the compiler cannot know that nothing stored below is a member.
-        const int64_t at = kMargin + h, by = stride_, tags = T;
-        const Real *alpha = alpha_, *beta = beta_, *share = half.share + at;
-        Real* lam = half.lam + at;
-        Mask<Real> low = {}, here[V];
-        Extent extent[V];
-        BCRF_UNROLL for (int v = 0; v < V; ++v) here[v] = interior(parity, h + v * W);
-        for (int64_t t = 0; t < tags; ++t, alpha += kBlock, beta += kBlock, share += by, lam += by)
-            BCRF_UNROLL for (int v = 0; v < V; ++v) {
-                const Vec<Real> a = load(alpha + v * W), b = load(beta + v * W);
-                const Vec<Real> own = load(share + v * W), old = load(lam + v * W);
-                const Mask<Real> free = (own > -infinity<Real>()) & here[v];
-                low |= (vmin(a, b) < least) & free;
-                const Vec<Real> moved = old + omega * (vlog(b / a) * Real(0.5) - old);
-                const Vec<Real> now = free ? moved : old;
-                store(lam + v * W, now);
-                extent[v].include(own, now);
-            }
-        low_ |= any(low);
-        exponentiate<V>(half, at, extent);
+        const Real least = settings_.again ? std::numeric_limits<Real>::min() * 10 : safe<Real>();
+        // As long as these hold, beta / alpha is a number, and so is the sum of what arrives at others.
+        low_ |= !view.messages.within(least, big<Real>() * safe<Real>());
+        low_ |= !view.ratios.within(least, 1 / least);
+        if (scaled_) return scale(parity, h);
+        const Vec<Real> one = splat(Real(1));
+        store(halves_[parity].leaving_top + kMargin + h, one);
+        store(halves_[parity].entering_top + kMargin + h, one);
+    }
+
+    // Divides what leaves the positions from h on, and what enters them, by its maximum.
+    void scale(int parity, int64_t h) {
+        const Half& half = halves_[parity];
+        const int64_t at = kMargin + h, by = stride_, size = T * by;
+        const Real *weight = half.weight + at, *exp_lam = half.exp_lam + at;
+        Real *leaving = half.leaving + at, *entering = half.entering + at;
+        Vec<Real> out = {}, in = {}, most = {}, least = splat(big<Real>());
+        for (int64_t k = 0; k < size; k += by) {
+            const Vec<Real> up = load(exp_lam + k);
+            out = vmax(out, load(leaving + k)), in = vmax(in, load(entering + k));
+            least = vmin(least, up), most = vmax(most, up);
+        }
+        low_ |= any((most > least * load(half.spread + at)) | (most > big<Real>()));
+        store(half.leaving_top + at, out);
+        store(half.entering_top + at, in);
+        // A lane without a position has no weights.
+        const Vec<Real> tiny = splat(std::numeric_limits<Real>::min());
+        const Vec<Real> by_out = 1 / vmax(out, tiny), by_in = 1 / vmax(in, tiny);
+        for (int64_t k = 0; k < size; k += by) {
+            const Vec<Real> w = load(weight + k), up = load(exp_lam + k);
+            store(leaving + k, w * (by_out / up));
+            store(entering + k, w * (up * by_in));
+        }
     }
 
     // The shares of positions h.. of one parity, from rows of tags to rows of positions.
@@ -437,11 +533,12 @@ template <class In, class Real, bool kShared> class LaneBregman {
         store(half.peak + at, peak);
         // Weights may be too small for numbers, as long as lam cannot make up for it.
         const Mask<Real> thin = peak - least > widest<Real>();
-        store(half.widest + at, thin ? splat(Real(16)) : splat(widest<Real>()));
+        scaled_ |= any(thin);
+        store(half.spread + at, thin ? splat(Real(kClose)) : splat(wide<Real>()));
         // A lane without a position has no peak: whatever its weights, -inf - (-inf) must not be.
-        const Vec<Real> base = vmax(peak, splat(-big<Real>()));
-        store(half.leaving_peak + at, peak);
-        store(half.entering_peak + at, peak);
+        const Vec<Real> base = vmax(peak, splat(-big<Real>())), one = splat(Real(1));
+        store(half.leaving_top + at, one);
+        store(half.entering_top + at, one);
         for (int64_t t = 0; t < T; ++t) {
             const int64_t k = t * stride_ + at;
             const Vec<Real> weight = vexp(load(half.share + k) - base);
@@ -451,49 +548,29 @@ template <class In, class Real, bool kShared> class LaneBregman {
         }
     }
 
-    void refresh(Half& half, int64_t h) {
+    // Where `exp_lam` holds lam yet. Its middle can be any number.
+    void exponentiate(int parity, int64_t h) {
+        const Half& half = halves_[parity];
         const int64_t at = kMargin + h;
-        Extent extent;
-        for (int64_t t = 0; t < T; ++t)
-            extent.include(load(half.share + t * stride_ + at), load(half.lam + t * stride_ + at));
-        exponentiate<1>(half, at, &extent);
-    }
-
-    // How far share - lam, share + lam and lam go.
-    struct Extent {
-        Vec<Real> leaving = splat(-infinity<Real>()), entering = leaving, most = leaving;
-        Vec<Real> least = splat(infinity<Real>());
-        BCRF_INLINE_MEMBER void include(Vec<Real> share, Vec<Real> lam) {
-            leaving = vmax(leaving, share - lam), entering = vmax(entering, share + lam);
-            least = vmin(least, lam), most = vmax(most, lam);
+        const Mask<Real> here = interior(parity, h);
+        const Vec<Real> none = splat(-infinity<Real>());
+        Vec<Real> most = none, least = -none;
+        for (int64_t k = at; k < T * stride_; k += stride_) {
+            const Vec<Real> lam = load(half.exp_lam + k);
+            const Mask<Real> free = (load(half.share + k) > none) & here;
+            most = vmax(most, free ? lam : none), least = vmin(least, free ? lam : -none);
         }
-    };
-
-    // leaving and entering from lam: with weight = exp(share - peak), one exponential serves both.
-    template <int V>
-    BCRF_INLINE_MEMBER void exponentiate(Half& half, int64_t at, const Extent* extent) {
-        for (int v = 0; v < V; ++v)
-            low_ |= any(extent[v].most - extent[v].least > load(half.widest + at + v * W));
-        if (low_) return;  // beyond what vexp_within takes: `up` lies between the least and the most
-        Vec<Real> up[V], both[V];
-        BCRF_UNROLL for (int v = 0; v < V; ++v) {
-            store(half.leaving_peak + at + v * W, extent[v].leaving);
-            store(half.entering_peak + at + v * W, extent[v].entering);
-            const Vec<Real> peak = vmax(load(half.peak + at + v * W), splat(-big<Real>()));
-            up[v] = vmax(extent[v].entering, splat(-big<Real>())) - peak;
-            const Vec<Real> down = vmax(extent[v].leaving, splat(-big<Real>())) - peak;
-            both[v] = vexp(-(up[v] + down));
+        low_ |= any((most - least > widest<Real>()) & here);
+        if (low_) return;
+        const Vec<Real> middle = (most + least) * Real(0.5);
+        for (int64_t k = at; k < T * stride_; k += stride_) {
+            const Mask<Real> free = (load(half.share + k) > none) & here;
+            const Vec<Real> up = vexp_within(free ? load(half.exp_lam + k) - middle : Vec<Real>{});
+            store(half.exp_lam + k, up);
+            store(half.leaving + k, load(half.weight + k) / up);
+            store(half.entering + k, load(half.weight + k) * up);
         }
-        const int64_t by = stride_, tags = T;
-        const Real *weight = half.weight + at, *lam = half.lam + at;
-        Real *leaving = half.leaving + at, *entering = half.entering + at;
-        for (int64_t k = 0; k < tags * by; k += by)
-            BCRF_UNROLL for (int64_t v = 0; v < V; ++v) {
-                const int64_t j = k + v * W;
-                const Vec<Real> w = load(weight + j), r = vexp_within(load(lam + j) - up[v]);
-                store(entering + j, w * r);
-                store(leaving + j, w * (both[v] / r));
-            }
+        scale(parity, h);
     }
 
     // The final lam is there: mass on both sides of the positions h.., and what is wanted of it.
@@ -513,7 +590,9 @@ template <class In, class Real, bool kShared> class LaneBregman {
             const Mask<Real> has_in = (i > Real(0.5)) & (i < Real(chain.L) - Real(0.5));
             const Mask<Real> has_out = i < Real(chain.L) - Real(1.5);
             low_ |= any(((in_sum < safe<Real>()) & has_in) | ((out_sum < safe<Real>()) & has_out));
-            store(half.log_sum + at, vlog(out_sum));
+            low_ |= any((in_sum > 1 / safe<Real>()) | (out_sum > 1 / safe<Real>()));
+            store(half.log_leaving + at, vlog(out_sum) + vlog(load(half.leaving_top + at)));
+            store(half.log_entering + at, vlog(load(half.entering_top + at)));
             const Vec<Real> one = splat(Real(1));
             const Vec<Real> in_factor = has_in ? one / in_sum : Vec<Real>{};
             const Vec<Real> out_factor = has_out ? one / out_sum : Vec<Real>{};
@@ -596,8 +675,15 @@ template <class In, class Real, bool kShared> class LaneBregman {
         }
     }
 
+    void read_gold(const int64_t* tags) {
+        for (int64_t i = 0; i < chain.L; ++i)
+            gold_[i] = halves_[i % 2].exp_lam[tags[i] * stride_ + kMargin + i / 2];
+        for (int64_t i = 0; i < chain.L; i += W) store(gold_ + i, vlog(load(gold_ + i)));
+    }
+    // The score of a gold arc, after `read_gold`.
     double gold(int64_t e, int64_t s, int64_t t) const {
-        return share(e, s) - dual(e, s) + chain.raw_score(e, s, t) + share(e + 1, t) + dual(e + 1, t);
+        return share(e, s) - double(gold_[e]) + chain.raw_score(e, s, t) + share(e + 1, t) +
+               double(gold_[e + 1]);
     }
     double share(int64_t i, int64_t t) const {
         return double(halves_[i % 2].share[t * stride_ + kMargin + i / 2]);
