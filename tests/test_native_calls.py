@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -170,6 +172,22 @@ def test_gradients_own_their_memory(solver: Solver, kind: Pairs) -> None:
         for x in second:
             x.fill_(math.nan)
         assert_close(slopes(output, scores), first, rtol=0, atol=0)
+
+
+@each_solver
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_waits_for_the_garbage_collector(solver: Solver, kind: Pairs) -> None:
+    """Losses that are never differentiated hold gradients as large as the scores."""
+    chain, gold = labelled(kind)
+    chain = with_scores(chain, scores_of(chain))
+    outputs(solver, chain, gold)
+    gc.collect()
+    gc.disable()
+    try:
+        found = weakref.WeakSet(outputs(solver, chain, gold).values())
+        assert not found
+    finally:
+        gc.enable()
 
 
 @each_solver

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -51,7 +51,7 @@ def fused_value(
     found = solver.run(chain, tags, (unary.requires_grad, by_pair), wide)
     if found is None:
         return None
-    known = _Known(found, solver, chain, tags)
+    known = _Known(found[0], found[1:], solver, chain, tags)
     result: Tensor = _Value.apply(known, unary, transitions)  # type: ignore[no-untyped-call]
     return result
 
@@ -62,11 +62,21 @@ def free_pairs(chain: LinearChain) -> tuple[Tensor, Tensor | None]:
     return chain.pair_scores if transitions is None else transitions, follow
 
 
+# The fields of `Slopes` without the value.
+_ByScores: TypeAlias = tuple[Tensor | None, Tensor | None, Tensor | None]
+
+
 @dataclass
 class _Known:
-    """What the kernel found, and how to find it again."""
+    """What the kernel found, and how to find it again.
 
-    slopes: Slopes | None
+    Args:
+        value: until it is handed out. Its graph must not hold it: in a circle of references neither
+            it nor the slopes would be freed before the next garbage collection.
+    """
+
+    value: Tensor | None
+    slopes: _ByScores | None
     solver: Fused
     chain: LinearChain
     tags: Tensor | None
@@ -83,8 +93,9 @@ class _Value(torch.autograd.Function):
     def forward(ctx: Any, known: _Known, unary: Tensor, transitions: Tensor | None) -> Tensor:
         ctx.known = known
         ctx.save_for_backward(unary, transitions)
-        assert known.slopes is not None
-        return known.slopes.value
+        value, known.value = known.value, None
+        assert value is not None
+        return value
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -96,14 +107,15 @@ class _Value(torch.autograd.Function):
         # Their memory becomes the gradient: a second call computes them again.
         slopes, known.slopes = known.slopes, None
         if slopes is None:
-            slopes = known.solver.run(known.chain, known.tags, needed, False)
-            assert slopes is not None
+            found = known.solver.run(known.chain, known.tags, needed, False)
+            assert found is not None
+            slopes = found[1:]
         return None, *_scaled(slopes, grad, known.chain.shared)
 
 
-def _scaled(slopes: Slopes, grad: Tensor, shared: bool) -> tuple[Tensor | None, ...]:
+def _scaled(slopes: _ByScores, grad: Tensor, shared: bool) -> tuple[Tensor | None, ...]:
     """The slopes, of B sentences, times grad [B]; in their own memory, if that is one number."""
-    _, unary, pair, total = slopes
+    unary, pair, total = slopes
     if not kernels.observed() and not torch._C._functorch.is_legacy_batchedtensor(grad):
         found = (unary, pair if total is None else total)
         if native.scale(grad, *found):  # the gradient of a sum or a mean: one number
