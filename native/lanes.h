@@ -417,10 +417,12 @@ template <class In, class Real, bool kShared> class LaneBregman {
             : share(half.share + at), weight(half.weight + at), exp_lam(half.exp_lam + at),
               leaving(half.leaving + at), entering(half.entering + at), here(interior) {}
 
+        BCRF_INLINE_MEMBER Mask<Real> free(int64_t k) const {
+            return (load(share + k) > -infinity<Real>()) & here;
+        }
         // What arrives or departs; where nothing is to move 1, so that exp(lam) stays that.
         BCRF_INLINE_MEMBER Vec<Real> read(int64_t k, const Real* message) {
-            const Mask<Real> free = (load(share + k) > -infinity<Real>()) & here;
-            const Vec<Real> x = free ? load(message) : splat(Real(1));
+            const Vec<Real> x = free(k) ? load(message) : splat(Real(1));
             messages.include(x);
             return x;
         }
@@ -550,26 +552,20 @@ template <class In, class Real, bool kShared> class LaneBregman {
 
     // Where `exp_lam` holds lam yet. Its middle can be any number.
     void exponentiate(int parity, int64_t h) {
-        const Half& half = halves_[parity];
-        const int64_t at = kMargin + h;
-        const Mask<Real> here = interior(parity, h);
+        const View view(halves_[parity], kMargin + h, interior(parity, h));
+        const int64_t by = stride_, size = T * by;
         const Vec<Real> none = splat(-infinity<Real>());
         Vec<Real> most = none, least = -none;
-        for (int64_t k = at; k < T * stride_; k += stride_) {
-            const Vec<Real> lam = load(half.exp_lam + k);
-            const Mask<Real> free = (load(half.share + k) > none) & here;
+        for (int64_t k = 0; k < size; k += by) {
+            const Vec<Real> lam = load(view.exp_lam + k);
+            const Mask<Real> free = view.free(k);
             most = vmax(most, free ? lam : none), least = vmin(least, free ? lam : -none);
         }
-        low_ |= any((most - least > widest<Real>()) & here);
+        low_ |= any((most - least > widest<Real>()) & view.here);
         if (low_) return;
         const Vec<Real> middle = (most + least) * Real(0.5);
-        for (int64_t k = at; k < T * stride_; k += stride_) {
-            const Mask<Real> free = (load(half.share + k) > none) & here;
-            const Vec<Real> up = vexp_within(free ? load(half.exp_lam + k) - middle : Vec<Real>{});
-            store(half.exp_lam + k, up);
-            store(half.leaving + k, load(half.weight + k) / up);
-            store(half.entering + k, load(half.weight + k) * up);
-        }
+        for (int64_t k = 0; k < size; k += by)
+            view.set(k, vexp_within(view.free(k) ? load(view.exp_lam + k) - middle : Vec<Real>{}));
         scale(parity, h);
     }
 
