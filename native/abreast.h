@@ -23,7 +23,7 @@ template <class Real, int N> class Abreast {
     // all sentences, leave the nearest cache, and a batch that does not need more memory than is kept.
     static bool suits(const Problem& p) {
         const double bytes = double(p.n * p.tags * p.tags) * double(kVectorBytes);
-        return !p.shared && !p.follow && p.unary && p.tags >= W && p.tags <= kMostTags && bytes < 6e6;
+        return !p.shared && !p.follow && p.unary && 2 * p.tags > W && p.tags <= kMostTags && bytes < 6e6;
     }
     // Whether sentences of these lengths, the longest first, fill the lanes.
     static bool suits(const int64_t* lengths, int64_t count) {
@@ -166,6 +166,14 @@ template <class Real, int N> class Abreast {
             BCRF_UNROLL for (int64_t k = 0; k < W; ++k) block[k] = load(rows + (c + k) * W);
             transpose(block);
             BCRF_UNROLL for (int64_t r = 0; r < W; ++r) store(to[r] + c, block[r]);
+        }
+        if (worth_transposing<Real>(count - c)) {
+            const int64_t last = count - 1;
+            Vec<Real> block[W];
+            BCRF_UNROLL for (int64_t k = 0; k < W; ++k) block[k] = load(rows + std::min(c + k, last) * W);
+            transpose(block);
+            BCRF_UNROLL for (int64_t r = 0; r < W; ++r) store_some(to[r] + c, count - c, block[r]);
+            return;
         }
         for (; c < count; ++c)
             for (int64_t r = 0; r < W; ++r) to[r][c] = rows[c * W + r];

@@ -163,7 +163,12 @@ BCRF_INLINE void gather(const In* const* from, int64_t count, See see) {
         transpose_halves(block + H);
         BCRF_UNROLL for (int64_t k = 0; k < W; ++k) see(c + k, block[k]);
     }
-    // One, if the number of tags is odd: not worth a transposition.
+    if (worth_transposing<Real>(count - c)) {
+        Vec<Real> block[W];
+        BCRF_UNROLL for (int64_t r = 0; r < W; ++r) block[r] = load_some<Real>(from[r] + c, count - c, Real(0));
+        transpose(block);
+        for (int64_t k = 0; c < count; ++c, ++k) see(c, block[k]);
+    }
     for (; c < count; ++c) {
         Real lane[W];
         for (int64_t r = 0; r < W; ++r) lane[r] = Real(from[r][c]);

@@ -42,12 +42,13 @@ template <class In> struct Gradient {
     }
 };
 
-// out[t] = a x[t] y[t] for T tags, at least one vector of the P that they are padded to. The last
-// vector ends where they end: nothing beyond is touched.
+// out[t] = a x[t] y[t] for T tags, of the P that they are padded to. Nothing beyond is touched: the last
+// vector ends where they end, or is stored in part.
 template <class Real>
 BCRF_INLINE void write_products(
     Vec<Real> a, const Real* x, const Real* y, int64_t T, int64_t P, Real* out) {
     constexpr int64_t W = lanes<Real>();
+    if (T < W) return store_some(out, T, a * load(x) * load(y));
     for (int64_t j = 0; j + W < P; j += W) store(out + j, a * load(x + j) * load(y + j));
     store(out + T - W, a * load(x + T - W) * load(y + T - W));
 }
@@ -58,8 +59,7 @@ BCRF_INLINE void write_edge(
     Matrix<Real> m, int64_t T, int64_t P, const Real* x, const Real* y, In* out) {
     int64_t s = 0;
     if constexpr (sizeof(In) == sizeof(Real))
-        for (; T >= lanes<Real>() && s < T; ++s)
-            write_products<Real>(splat(x[s]), m.rows + s * m.by, y, T, P, out + s * T);
+        for (; s < T; ++s) write_products<Real>(splat(x[s]), m.rows + s * m.by, y, T, P, out + s * T);
     for (; s < T; ++s)
         for (int64_t t = 0; t < T; ++t) out[s * T + t] = In(x[s] * m.rows[s * m.by + t] * y[t]);
 }
@@ -248,8 +248,7 @@ template <class In, class Real, int N> class ForwardBackward {
             const Real *a = alpha_ + i * P, *b = beta_ + i * P;
             int64_t t = 0;
             if constexpr (sizeof(In) == sizeof(Real))
-                if (tags >= W)
-                    write_products<Real>(splat(Real(1)), a, b, t = tags, P, out + i * tags);
+                write_products<Real>(splat(Real(1)), a, b, t = tags, P, out + i * tags);
             for (; t < tags; ++t) out[i * tags + t] = In(a[t] * b[t]);
         }
     }

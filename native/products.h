@@ -74,6 +74,18 @@ BCRF_INLINE void times_columns(
         }
         store(out + s, sums(sum));
     }
+    if (worth_transposing<Real>(T - s)) {
+        Vec<Real> sum[W];
+        BCRF_UNROLL for (int64_t r = 0; r < W; ++r) sum[r] = splat(Real(0));
+        for (int64_t j = 0; j < P; j += W) {
+            const Vec<Real> b = load(y + j);
+            // What the padding of `out` gets is of no matter.
+            BCRF_UNROLL for (int64_t r = 0; r < W; ++r)
+                sum[r] += b * load(rows + (s + r < T ? s + r : T - 1) * by + j);
+        }
+        store(out + s, sums(sum));
+        return;
+    }
     // One or two rows more (one, if T is 9 or 17). Not by way of memory: whoever loads the vector
     // would wait until both its parts have arrived there.
     if (s < P) {

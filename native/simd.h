@@ -52,15 +52,22 @@ template <class Real> BCRF_INLINE Vec<Real> lane_index() {
     return load<Real>(lane);
 }
 
+#ifdef __AVX2__
+template <class Real> BCRF_INLINE Mask<Real> first_lanes(int64_t count) {
+    constexpr int64_t W = lanes<Real>();
+    Mask<Real> lane;
+    for (int64_t j = 0; j < W; ++j) lane[j] = decltype(+lane[0])(j);
+    return lane < decltype(+lane[0])(count < W ? count : W);
+}
+#endif
+
 // The first `count` lanes (at most all of them); the others hold `fill`, and are not read.
 template <class Real, class In>
 BCRF_INLINE Vec<Real> load_some(const In* p, int64_t count, Real fill) {
     constexpr int64_t W = lanes<Real>();
 #ifdef __AVX2__
     if constexpr (sizeof(In) == sizeof(Real)) {
-        Mask<Real> lane;
-        for (int64_t j = 0; j < W; ++j) lane[j] = decltype(+lane[0])(j);
-        const Mask<Real> here = lane < decltype(+lane[0])(count < W ? count : W);
+        const Mask<Real> here = first_lanes<Real>(count);
         Vec<Real> x;
         if constexpr (sizeof(Real) == 4) x = Vec<Real>(_mm256_maskload_ps(p, __m256i(here)));
         else x = Vec<Real>(_mm256_maskload_pd(p, __m256i(here)));
@@ -70,6 +77,17 @@ BCRF_INLINE Vec<Real> load_some(const In* p, int64_t count, Real fill) {
     Real lane[W];
     for (int64_t j = 0; j < W; ++j) lane[j] = j < count ? Real(p[j]) : fill;
     return load<Real>(lane);
+}
+
+// Only the first `count` lanes, at most all of them.
+template <class Real> BCRF_INLINE void store_some(Real* p, int64_t count, Vec<Real> x) {
+#ifdef __AVX2__
+    const Mask<Real> here = first_lanes<Real>(count);
+    if constexpr (sizeof(Real) == 4) _mm256_maskstore_ps(p, __m256i(here), __m256(x));
+    else _mm256_maskstore_pd(p, __m256i(here), __m256d(x));
+#else
+    for (int64_t j = 0; j < lanes<Real>() && j < count; ++j) p[j] = x[j];
+#endif
 }
 
 // Loads with conversion: scores may be narrower than the arithmetic.
@@ -239,6 +257,11 @@ BCRF_INLINE void transpose(Vec<double>* a) {
         a[i] = __builtin_shufflevector(x, y, 0, 1, 4, 5);
         a[i + 2] = __builtin_shufflevector(x, y, 2, 3, 6, 7);
     }
+}
+
+// Whether to transpose for `count` lanes pays: not for the one that an odd number of tags leaves.
+template <class Real> BCRF_INLINE bool worth_transposing(int64_t count) {
+    return 4 * count > lanes<Real>();
 }
 
 // exp(x scale) where that is a normal number: for |x scale| <= 87 (float) or 708 (double).

@@ -297,6 +297,21 @@ def test_instruction_sets(name: str, use_instruction_set: Callable[[str], None])
         check_decoders(chain)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_numbers_near_zero_are_themselves_again_after_a_call(threads: int) -> None:
+    # The kernels take them for zero, in threads that belong to torch.
+    tiny = torch.full((1 << 17,), 1e-40)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        chain = problem(0, RAGGED, 9, "per_pair", torch.float32)
+        check_answers(chain)
+        check_decoders(chain)
+        assert bool((tiny * 0.5 > 0).all())
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_unknown_instruction_sets() -> None:
     with pytest.raises(ValueError, match="has no sse9"):
         native._native.use_instruction_set("sse9")
