@@ -35,3 +35,13 @@ class Log:
         """The last run, or the last that came to its end."""
         runs = [row["run"] for row in self.rows() if not finished or row["row"] == "end"]
         return str(runs[-1]) if runs else None
+
+    def elsewhere(self, run: str) -> list[str]:
+        """For every processor but the one of `run`: the last run on it that came to its end."""
+        rows = self.rows()
+        finished = {row["run"] for row in rows if row["row"] == "end"}
+        processors = {
+            row["run"]: row["machine"].get("cpu") for row in rows if row["row"] == "start"
+        }
+        last = {cpu: run for run, cpu in processors.items() if run in finished}
+        return [other for cpu, other in last.items() if cpu != processors.get(run)]

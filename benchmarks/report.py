@@ -39,12 +39,12 @@ it is timed, every result is compared with ours in float64: a wrong one has no t
 """
 
 
-def write(rows: Iterable[Row], page: Path) -> None:
-    """The page, and the plot beside it."""
+def write(rows: Iterable[Row], page: Path, elsewhere: Iterable[Iterable[Row]] = ()) -> None:
+    """The page, and the plot beside it. `elsewhere`: runs on other processors."""
     found = Findings(rows)
     plot = page.with_suffix(".svg")
     image = f"\n![times longer than ours]({plot.name})\n" if draw(found, plot) else ""
-    page.write_text(_page(found, image))
+    page.write_text(_page(found, image, [Findings(rows) for rows in elsewhere]))
 
 
 def text(rows: Iterable[Row]) -> str:
@@ -52,7 +52,7 @@ def text(rows: Iterable[Row]) -> str:
     return _page(Findings(rows), "")
 
 
-def _page(found: Findings, image: str) -> str:
+def _page(found: Findings, image: str, elsewhere: Sequence[Findings] = ()) -> str:
     facts = found.start["machine"].items()
     machine = "\n".join(f"| {name} | {value} |" for name, value in facts if value)
     run = found.rows[0]["run"] if found.rows else "?"
@@ -70,6 +70,7 @@ def _page(found: Findings, image: str) -> str:
     facts = {"run": run, "budget": found.start["budget"], "machine": machine}
     parts = [HEADER.format(**facts, penalty=PENALTY, few=FEW) + image]
     parts += ["\n".join(section(found)) for section in sections]
+    parts.insert(2, "\n".join(_elsewhere(elsewhere)))
     return "\n".join(part for part in parts if part) + "\n"
 
 
@@ -87,6 +88,18 @@ def _threads(count: int) -> str:
 def _promises(found: Findings) -> Iterator[str]:
     yield "## Requirements\n"
     yield "The worst shape decides, for each number of threads apart.\n"
+    yield from _verdicts(found)
+
+
+def _elsewhere(runs: Iterable[Findings]) -> Iterator[str]:
+    for found in runs:
+        machine = found.start["machine"]
+        yield f"## The same on {machine['cpu']}, {machine['vector']}\n"
+        yield f"Run {found.rows[0]['run']}, commit {machine['commit']}; its times are in the log.\n"
+        yield from _verdicts(found)
+
+
+def _verdicts(found: Findings) -> Iterator[str]:
     head = [text for n in found.threads for text in (_threads(n), "met")]
     yield from _table(
         ["", "requirement", *head],

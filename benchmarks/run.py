@@ -186,5 +186,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not options.complete:
         print(report.text(log.rows(run)))
         return
-    report.write(log.rows(run), options.page)
+    report.write(log.rows(run), options.page, map(log.rows, log.elsewhere(run)))
     print(f"wrote {options.page.name}")

@@ -302,10 +302,11 @@ def test_memory_of_a_small_case():
 SECONDS = {"ours": 1e-3, "peer": 0.2, "floor": 5e-4}
 
 
-def synthetic_log(path: Path, factor: float = 1.0) -> Log:
+def synthetic_log(path: Path, factor: float = 1.0, name: str = "r1", cpu: str = "Z80") -> Log:
     """A finished run in which all peers take 200 times as long as ours."""
     log = Log(path)
-    log.append("r1", "start", [{"machine": machine(), "budget": 1, "systems": participants()}])
+    about = {**machine(), "cpu": cpu}
+    log.append(name, "start", [{"machine": about, "budget": 1, "systems": participants()}])
     for case, pairs, task, count in itertools.product(CASES, PAIRS, TASKS, (1, 2)):
         about = {"case": case, "pairs": pairs, "task": task, "threads": count}
         rows = []
@@ -315,12 +316,12 @@ def synthetic_log(path: Path, factor: float = 1.0) -> Log:
             does = system.loss if task == "loss" else system.decode
             fact = numbers if does and pairs in system.pairs else {"error": "cannot | does not"}
             rows.append({**about, "system": system.name, **fact})
-        log.append("r1", "speed", rows)
+        log.append(name, "speed", rows)
     growth = {"system": "crf", "task": "loss", "threads": 1, "cases": ["4x256x17", "4x2048x17"]}
-    log.append("r1", "growth", [{**growth, "seconds": [1.0, 8.5 * factor]}])
-    log.append("r1", "memory", [{"system": "crf", "case": "8x4096x64", "bytes": 5e7 * factor}])
-    log.append("r1", "depth", [{"system": "viterbi", "length": 32, "ours": True, "depth": 99}])
-    log.append("r1", "end", [{}])
+    log.append(name, "growth", [{**growth, "seconds": [1.0, 8.5 * factor]}])
+    log.append(name, "memory", [{"system": "crf", "case": "8x4096x64", "bytes": 5e7 * factor}])
+    log.append(name, "depth", [{"system": "viterbi", "length": 32, "ours": True, "depth": 99}])
+    log.append(name, "end", [{}])
     return log
 
 
@@ -371,6 +372,22 @@ def test_the_page_is_written_from_the_log(tmp_path):
     for line in text.splitlines():
         assert not line.startswith("|") or line.endswith("|")
     assert (tmp_path / "page.svg").exists() == (util.find_spec("matplotlib") is not None)
+
+
+def test_the_page_has_the_last_run_of_every_processor(tmp_path):
+    path, page = tmp_path / "log.jsonl", tmp_path / "page.md"
+    for name, cpu, factor in (("r1", "6502", 60.0), ("r2", "6502", 1.0), ("r3", "Z80", 60.0)):
+        log = synthetic_log(path, factor, name, cpu)
+    log.append("r4", "start", [{"machine": {"cpu": "8086"}}])  # and stopped
+    run.main(["--report", "--log", str(path), "--page", str(page)])
+    here, _, there = page.read_text().partition("\n## The same on 6502")
+    assert "| cpu | Z80 |" in here
+    assert "**no**" in here
+    there = there.partition("\n## ")[0]
+    assert "Run r2, " in there
+    assert "**no**" not in there
+    assert "200x" in there
+    assert "8086" not in page.read_text()
 
 
 def test_a_run_can_be_resumed(tmp_path, capsys):
