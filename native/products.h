@@ -59,33 +59,30 @@ BCRF_INLINE Real dot(const Real* a, const Real* b, int64_t P) {
     return hsum(sum);
 }
 
-// out[s] = sum_t rows[s, t] y[t]
+// out[r] = sum_t rows[r, t] y[t] for as many rows as a vector has lanes; those after `last` are taken for
+// that one.
+template <class Real>
+BCRF_INLINE void row_sums(
+    const Real* rows, int64_t by, int64_t P, const Real* y, int64_t last, Real* out) {
+    constexpr int64_t W = lanes<Real>();
+    Vec<Real> sum[W];
+    BCRF_UNROLL for (int64_t r = 0; r < W; ++r) sum[r] = splat(Real(0));
+    for (int64_t j = 0; j < P; j += W) {
+        const Vec<Real> b = load(y + j);
+        BCRF_UNROLL for (int64_t r = 0; r < W; ++r)
+            sum[r] += b * load(rows + (r < last ? r : last) * by + j);
+    }
+    store(out, sums(sum));
+}
+
+// out[s] = sum_t rows[s, t] y[t]; padding of `out` is arbitrary.
 template <class Real>
 BCRF_INLINE void times_columns(
     const Real* rows, int64_t by, int64_t T, int64_t P, const Real* y, Real* out) {
     constexpr int64_t W = lanes<Real>();
     int64_t s = 0;
-    for (; s + W <= T; s += W) {
-        Vec<Real> sum[W];
-        BCRF_UNROLL for (int64_t r = 0; r < W; ++r) sum[r] = splat(Real(0));
-        for (int64_t j = 0; j < P; j += W) {
-            const Vec<Real> b = load(y + j);
-            BCRF_UNROLL for (int64_t r = 0; r < W; ++r) sum[r] += b * load(rows + (s + r) * by + j);
-        }
-        store(out + s, sums(sum));
-    }
-    if (worth_transposing<Real>(T - s)) {
-        Vec<Real> sum[W];
-        BCRF_UNROLL for (int64_t r = 0; r < W; ++r) sum[r] = splat(Real(0));
-        for (int64_t j = 0; j < P; j += W) {
-            const Vec<Real> b = load(y + j);
-            // What the padding of `out` gets is of no matter.
-            BCRF_UNROLL for (int64_t r = 0; r < W; ++r)
-                sum[r] += b * load(rows + (s + r < T ? s + r : T - 1) * by + j);
-        }
-        store(out + s, sums(sum));
-        return;
-    }
+    for (; s + W <= T; s += W) row_sums(rows + s * by, by, P, y, W - 1, out + s);
+    if (worth_transposing<Real>(T - s)) return row_sums(rows + s * by, by, P, y, T - s - 1, out + s);
     // One or two rows more (one, if T is 9 or 17). Not by way of memory: whoever loads the vector
     // would wait until both its parts have arrived there.
     if (s < P) {
