@@ -43,5 +43,5 @@ class Log:
         processors = {
             row["run"]: row["machine"].get("cpu") for row in rows if row["row"] == "start"
         }
-        last = {cpu: run for run, cpu in processors.items() if run in finished}
-        return [other for cpu, other in last.items() if cpu != processors.get(run)]
+        last = {cpu: name for name, cpu in processors.items() if name in finished}
+        return [name for cpu, name in last.items() if cpu != processors.get(run)]

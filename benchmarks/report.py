@@ -56,21 +56,10 @@ def _page(found: Findings, image: str, elsewhere: Sequence[Findings] = ()) -> st
     facts = found.start["machine"].items()
     machine = "\n".join(f"| {name} | {value} |" for name, value in facts if value)
     run = found.rows[0]["run"] if found.rows else "?"
-    sections = (
-        _promises,
-        _defeats,
-        _times,
-        _exactness,
-        _depth,
-        _memory,
-        _tagging,
-        _missing,
-        _settings,
-    )
     facts = {"run": run, "budget": found.start["budget"], "machine": machine}
-    parts = [HEADER.format(**facts, penalty=PENALTY, few=FEW) + image]
-    parts += ["\n".join(section(found)) for section in sections]
-    parts.insert(2, "\n".join(_elsewhere(elsewhere)))
+    rest = (_defeats, _times, _exactness, _depth, _memory, _tagging, _missing, _settings)
+    sections = [_promises(found), _elsewhere(elsewhere), *(section(found) for section in rest)]
+    parts = [HEADER.format(**facts, penalty=PENALTY, few=FEW) + image, *map("\n".join, sections)]
     return "\n".join(part for part in parts if part) + "\n"
 
 

@@ -510,12 +510,6 @@ template <class In, class Real, bool kShared> class LaneBregman {
         const Real* rows = chain.nodes + (2 * h + parity) * P;
         Real* out = halves_[parity].share + kMargin + h;
         for (int64_t t = 0; t < T; t += W) {
-            if (!worth_transposing<Real>(T - t)) {
-                for (int64_t k = t; k < T; ++k)
-                    for (int64_t r = 0; r < W; ++r)
-                        out[k * stride_ + r] = r < within ? rows[2 * r * P + k] : -infinity<Real>();
-                return;
-            }
             Vec<Real> block[W];
             BCRF_UNROLL for (int64_t r = 0; r < W; ++r)
                 block[r] = r < within ? load(rows + 2 * r * P + t) : splat(-infinity<Real>());
@@ -652,11 +646,6 @@ template <class In, class Real, bool kShared> class LaneBregman {
         const int64_t within = lanes_within(parity, first);
         out += (2 * first + parity) * by_row;
         for (int64_t t = 0; t < T; t += W) {
-            if (!worth_transposing<Real>(T - t)) {
-                for (int64_t r = 0; r < within; ++r)
-                    for (int64_t k = t; k < T; ++k) out[2 * r * by_row + k] = Out(from[k * by_tag + r]);
-                return;
-            }
             Vec<Real> block[W];
             BCRF_UNROLL for (int64_t k = 0; k < W; ++k)
                 block[k] = load(from + (t + k < T ? t + k : T - 1) * by_tag);
@@ -664,11 +653,12 @@ template <class In, class Real, bool kShared> class LaneBregman {
             for (int64_t r = 0; r < within; ++r) {
                 Out* row = out + 2 * r * by_row + t;
                 if constexpr (sizeof(Out) == sizeof(Real)) {
-                    if (t + W <= by_row) store(row, block[r]);
-                    else store_some(row, T - t, block[r]);
-                } else {
-                    for (int64_t k = 0; k < W && t + k < T; ++k) row[k] = Out(block[r][k]);
+                    if (t + W <= by_row) {
+                        store(row, block[r]);
+                        continue;
+                    }
                 }
+                for (int64_t k = 0; k < W && t + k < T; ++k) row[k] = Out(block[r][k]);
             }
         }
     }

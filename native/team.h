@@ -18,7 +18,7 @@
 namespace {
 
 // As long as it lives, this thread takes numbers below the smallest normal one for zero. Nothing here
-// needs them, and some processors take a hundred times as long for each.
+// needs them, and some processors take many times as long for each.
 class Flushing {
   public:
 #ifdef __SSE__
