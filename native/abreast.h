@@ -1,9 +1,9 @@
 // The CRF of `crf.h` for several sentences at a time, one in every lane of the vectors. No lane is
 // lost to padding tags, nothing is summed across lanes, and all sentences wait for their recursions
-// together. For pairs of every edge, similar lengths, and scores of a common range: what is beyond that
-// stays for `crf.h`, sentence by sentence.
+// together. For similar lengths, and scores of a common range: what is beyond that stays for `crf.h`,
+// sentence by sentence.
 #pragma once
-#include "crf.h"
+#include "counts.h"
 
 #include <algorithm>
 
@@ -15,15 +15,16 @@ template <int N> struct Tags {
     BCRF_INLINE_MEMBER operator int64_t() const { return N > 0 ? N : value; }
 };
 
-template <class Real, int N> class Abreast {
+template <class Real, int N, bool kShared> class Abreast {
   public:
     static constexpr int64_t W = lanes<Real>();
 
     // Enough tags for vectors along a row of scores, not so many that the arcs of an edge, those of
     // all sentences, leave the nearest cache, and a batch that does not need more memory than is kept.
-    static bool suits(const Problem& p) {
-        const double bytes = double(p.n * p.tags * p.tags) * double(kVectorBytes);
-        return !p.shared && !p.follow && p.unary && 2 * p.tags > W && p.tags <= kMostTags && bytes < 6e6;
+    static bool suits(const Problem& p, const Outputs& out) {
+        const double bytes = double(p.n * p.tags * (kShared ? 4 : p.tags)) * double(kVectorBytes);
+        const bool pairs = kShared ? !(out.pair_gradient && out.every_edge) : !p.follow && 2 * p.tags > W;
+        return pairs && p.unary && p.tags <= kMostTags && bytes < 6e6;
     }
     // Whether sentences of these lengths, the longest first, fill the lanes.
     static bool suits(const int64_t* lengths, int64_t count) {
@@ -37,7 +38,10 @@ template <class Real, int N> class Abreast {
           scale_(Real(p.scale)), slopes_(out.unary_gradient || out.pair_gradient) {
         for (Array<Real>* a : {&weight_, &alpha_, &beta_, &after_}) a->allocate(p.n * T * W);
         for (Array<Real>* a : {&peak_, &before_, &after_peak_}) a->allocate(p.n * W);
-        arcs_.allocate(p.n * size_ * W);
+        arcs_.allocate(kShared ? size_ : p.n * size_ * W);
+        if (kShared) read_pairs();
+        if (kShared && out.pair_gradient)
+            for (Array<Real>& counts : counts_) counts.allocate(size_ * W);
         for (Array<Real>* a : {&whole_, &part_}) a->allocate((p.n + 1) * W);
         gold_.allocate((p.n + 1) * W);
         blank_.allocate(size_);
@@ -54,7 +58,7 @@ template <class Real, int N> class Abreast {
             ends_[r] = Real(lane.length - 1);
             if (lane.length > L) L = lane.length;
         }
-        astray_ = ends_ < Real(0);
+        astray_ = (ends_ < Real(0)) | pairs_astray_;
         for (int64_t i = 0; tags_ && i <= L; ++i)
             for (int64_t r = 0; r < W; ++r)
                 gold_[i * W + r] = i < lanes_[r].length ? lanes_[r].tags[i] : -1;
@@ -70,6 +74,8 @@ template <class Real, int N> class Abreast {
             astray_ |= backward_step(i);
             finish(i, -1);
         }
+        count(true);
+        count(false);
     }
 
     // The same by two threads, to each of which belongs a half of every sentence: they work towards the
@@ -95,13 +101,15 @@ template <class Real, int N> class Abreast {
             if (forward()) astray |= forward_step(i);
             if (backward()) finish(i, 1);
         }
+        count(left);
         (left ? astray_ : astray_right_) |= astray;
     }
 
     // Calls done(sentence, value) for those that were solved: the value, or with tags the loss.
-    template <class Done> void report(Done done) const {
+    template <class Done> void report(Done done) {
         double value[W];
         const Mask<Real> astray = astray_ | astray_right_;
+        if (kShared && out_.pair_gradient) write_counts();
         if (tags_) add_terms(value);
         else log_partition(value);
         for (int64_t r = 0; r < W; ++r)
@@ -132,7 +140,10 @@ template <class Real, int N> class Abreast {
     // As in `ForwardBackward`: [position, tag, lane] and [position, lane].
     Array<Real> weight_, alpha_, beta_, after_;
     Array<Real> peak_, before_, after_peak_;
-    Array<Real> arcs_;          // [edge, tag, tag, lane]: exponentials of the pairs
+    // Exponentials of the pairs: [edge, tag, tag, lane], or if they are shared [tag, tag].
+    Array<Real> arcs_;
+    Mask<Real> pairs_astray_ = {};
+    Array<Real> counts_[2];     // of shared pairs, [tag, tag, lane]: what each half expects
     Array<int64_t> gold_;       // [position, lane]: tags, or -1
     Array<Real> whole_, part_;  // [position, lane]: what makes the loss
     Array<Real> blank_;         // what is read beyond a sentence
@@ -140,7 +151,19 @@ template <class Real, int N> class Abreast {
     bool forward() const { return slopes_ || !tags_; }
     bool backward() const { return slopes_ || tags_; }
     Real* row(const Array<Real>& a, int64_t i) const { return a + i * T * W; }
-    Real* arcs(int64_t e) const { return arcs_ + e * size_ * W; }
+    Real* arcs(int64_t e) const { return kShared ? +arcs_ : arcs_ + e * size_ * W; }
+    // How far apart the arcs of one tag, and of the next, are.
+    int64_t by_arc() const { return kShared ? 1 : W; }
+
+    void read_pairs() {
+        const Real* raw = static_cast<const Real*>(problem_.pair);
+        Mask<Real> widest = {};
+        for (int64_t k = 0; k < size_; k += W) {
+            const Vec<Real> x = load_some<Real>(raw + k, size_ - k, Real(0));
+            store_some(arcs_ + k, size_ - k, hasty_exp(x, scale_, widest));
+        }
+        if (any(too_wide(widest, scale_))) pairs_astray_ = ~pairs_astray_;
+    }
 
     void enter_lane(Lane& lane, int64_t b) const {
         const int64_t length = problem_.lengths[b];
@@ -196,6 +219,7 @@ template <class Real, int N> class Abreast {
             const Lane& lane = lanes_[r];
             const int64_t by = problem_.pair_strides[1];
             nodes[r] = i < lane.length ? lane.unary + i * problem_.node_strides[1] : +blank_;
+            if (kShared) continue;
             pairs[r] = has_edge(lane, i) ? lane.pair + i * by : +blank_;
             if (has_edge(lane, i + step)) fetch<0>(lane.pair + (i + step) * by);
         }
@@ -211,7 +235,7 @@ template <class Real, int N> class Abreast {
             store(weight + k, vexp((load(weight + k) - peak) * scale));
         store(peak_ + i * W, peak * scale);
         const Mask<Real> finite = sum - sum == Real(0);
-        if (i + 1 == L) return ~finite;
+        if (kShared || i + 1 == L) return ~finite;
         Mask<Real> widest = {};
         Real* arc = arcs(i);
         gather<Real>(pairs, size_, [&](int64_t c, Vec<Real> x) __attribute__((always_inline)) {
@@ -220,12 +244,18 @@ template <class Real, int N> class Abreast {
         return too_wide(widest, scale) | ~finite;
     }
 
+    // out[t] = sum_s arcs[s, t] x[s]
+    BCRF_INLINE_MEMBER void product(
+        const Real* arcs, int64_t by_s, int64_t by_t, const Real* x, Real* out) const {
+        lane_product<Real, 1, !kShared>(arcs, by_s, by_t, T, x, W, out, W);
+    }
+
     // alpha of position i.
     Mask<Real> forward_step(int64_t i) {
         Real message[kMostTags * W];
         Vec<Real> peak = splat(Real(1));
         if (i > 0) {
-            lane_product<Real, 1, true>(arcs(i - 1), T * W, W, T, row(alpha_, i - 1), W, message, W);
+            product(arcs(i - 1), T * by_arc(), by_arc(), row(alpha_, i - 1), message);
             peak = load(before_ + (i - 1) * W);
         } else {
             for (int64_t k = 0; k < T * W; k += W) store(message + k, peak);
@@ -244,7 +274,7 @@ template <class Real, int N> class Abreast {
         Real* beta = row(beta_, i);
         Vec<Real> peak = splat(Real(1));
         if (i + 1 < L) {
-            lane_product<Real, 1, true>(arcs(i), W, T * W, T, row(after_, i + 1), W, beta, W);
+            product(arcs(i), by_arc(), T * by_arc(), row(after_, i + 1), beta);
             peak = load(after_peak_ + (i + 1) * W);
         }
         const Mask<Real> over = ends_ <= Real(i);  // nothing comes after
@@ -279,12 +309,15 @@ template <class Real, int N> class Abreast {
     }
 
     void write_marginals(int64_t i, int64_t step) const {
-        Real x[kMostTags * W], marginal[kMostTags * W];
+        Real scratch[kMostTags * W], marginal[kMostTags * W];
+        // Shared pairs are counted later; nobody needs the weights any more.
+        Real* x = kShared ? row(weight_, i) : scratch;
         Real sink[kMostTags * kMostTags];  // what is written beyond a sentence
         Real *nodes[W], *pairs[W];
         for (int64_t r = 0; r < W; ++r) {
             const Lane& lane = lanes_[r];
             nodes[r] = lane.unary_gradient && i < lane.length ? lane.unary_gradient + i * T : sink;
+            if (kShared) continue;
             pairs[r] = lane.pair_gradient && has_edge(lane, i) ? lane.pair_gradient + i * size_ : sink;
             if (lane.pair_gradient && has_edge(lane, i + step))
                 fetch<1>(lane.pair_gradient + (i + step) * size_);
@@ -299,13 +332,14 @@ template <class Real, int N> class Abreast {
             sum += a * load(beta + k);
         }
         const Vec<Real> share = Real(1) / sum;
+        const Mask<Real> edge = ends_ > Real(i);
         for (int64_t k = 0; k < size; k += W) {
             const Vec<Real> a = load(x + k) * share;
-            store(x + k, a);
+            store(x + k, kShared ? (edge ? a : Vec<Real>{}) : a);
             store(marginal + k, a * load(beta + k));
         }
         if (out_.unary_gradient) scatter(marginal, T, nodes);
-        if (!out_.pair_gradient || i + 1 == L) return;
+        if (kShared || !out_.pair_gradient || i + 1 == L) return;
         write_edge_marginals(arcs(i), x, row(after_, i + 1), pairs);
     }
 
@@ -358,15 +392,36 @@ template <class Real, int N> class Abreast {
             const bool edge = next[r] >= 0;
             const int64_t s = edge ? here[r] : 0, t = edge ? next[r] : 0;
             whole[r] = edge ? beta[s * W + r] : Real(1);
-            part[r] = edge ? arcs[(s * tags + t) * W + r] * after[t * W + r] : Real(1);
+            const Real arc = arcs[(s * tags + t) * by_arc() + (kShared ? 0 : r)];
+            part[r] = edge ? arc * after[t * W + r] : Real(1);
         }
         if (out_.unary_gradient)
             for (int64_t r = 0; r < W; ++r)
                 if (here[r] >= 0) lanes_[r].unary_gradient[i * tags + here[r]] -= Real(1);
-        if (out_.pair_gradient)
+        if (out_.pair_gradient && !kShared)
             for (int64_t r = 0; r < W; ++r)
                 if (next[r] >= 0)
                     lanes_[r].pair_gradient[i * size_ + here[r] * tags + next[r]] -= Real(1);
+    }
+
+    // What the left or the right half of the sentences expects of shared pairs. By halves always, so that
+    // it does not matter who counts.
+    void count(bool left) {
+        if (!kShared || !out_.pair_gradient) return;
+        const int64_t middle = L / 2, from = left ? 0 : middle, to = left ? middle : L - 1;
+        count_pairs<Real>(row(weight_, from), row(after_, from + 1), to - from, T, counts_[left]);
+    }
+    void write_counts() {
+        Real sink[kMostTags * kMostTags], *pairs[W];
+        for (int64_t r = 0; r < W; ++r) pairs[r] = lanes_[r].length ? lanes_[r].pair_gradient : sink;
+        for (int64_t c = 0; c < size_; ++c) {
+            const Vec<Real> both = load(counts_[0] + c * W) + load(counts_[1] + c * W);
+            store(counts_[0] + c * W, both * arcs_[c]);
+        }
+        scatter(counts_[0], size_, pairs);
+        for (int64_t r = 0; tags_ && r < W; ++r)
+            for (int64_t e = 0; has_edge(lanes_[r], e); ++e)
+                pairs[r][lanes_[r].tags[e] * T + lanes_[r].tags[e + 1]] -= Real(1);
     }
 
     // Adds up the loss, every term >= 0: nothing cancels. In double precision the numbers of a few

@@ -100,7 +100,7 @@ constexpr double kCrfPasses = 3;
 // Solves sentences of similar lengths together; those that this does not suit stay to be done.
 template <class In, class Solver>
 void crf_abreast(const Problem& p, const int64_t* tags, const Outputs& out, Statuses& statuses) {
-    if (!Solver::suits(p)) return;
+    if (!Solver::suits(p, out)) return;
     Array<int64_t> order, lengths, groups;  // longest first; groups by where they begin
     for (Array<int64_t>* a : {&order, &lengths, &groups}) a->allocate(p.batch);
     for (int64_t b = 0; b < p.batch; ++b) order[b] = b;
@@ -119,7 +119,7 @@ void crf_abreast(const Problem& p, const int64_t* tags, const Outputs& out, Stat
     const auto take = [&](Solver& solver, int64_t group) {
         solver.take(order + groups[group], size(groups[group]));
     };
-    const auto report = [&](const Solver& solver) {
+    const auto report = [&](Solver& solver) {
         solver.report([&](int64_t b, double value) {
             write_value<In>(out, b, value);
             statuses[b] = kFine;
@@ -145,6 +145,12 @@ void crf_abreast(const Problem& p, const int64_t* tags, const Outputs& out, Stat
     else team.run(alone);
 }
 
+template <class In, int N>
+void crf_abreast(const Problem& p, const int64_t* tags, const Outputs& out, Statuses& statuses) {
+    if (p.shared) crf_abreast<In, Abreast<In, N, true>>(p, tags, out, statuses);
+    else crf_abreast<In, Abreast<In, N, false>>(p, tags, out, statuses);
+}
+
 // Solves the sentences that are still to be done; those beyond the range of Real stay so.
 template <class In, class Solver, class Real>
 void crf_pass(
@@ -167,9 +173,9 @@ void crf_pass(
 template <class In> int64_t crf(const Problem& p, const int64_t* tags, const Outputs& out) {
     Statuses statuses(p.batch);
     // Known to the compiler: IOB2 tags of four types of entities, universal parts of speech.
-    if (p.tags == 9) crf_abreast<In, Abreast<In, 9>>(p, tags, out, statuses);
-    else if (p.tags == 17) crf_abreast<In, Abreast<In, 17>>(p, tags, out, statuses);
-    else crf_abreast<In, Abreast<In, 0>>(p, tags, out, statuses);
+    if (p.tags == 9) crf_abreast<In, 9>(p, tags, out, statuses);
+    else if (p.tags == 17) crf_abreast<In, 17>(p, tags, out, statuses);
+    else crf_abreast<In, 0>(p, tags, out, statuses);
     if (statuses.first(kRedo))
         with_width<In>(p.tags, [&](auto width) {
             crf_pass<In, ForwardBackward<In, In, width.vectors>>(p, tags, out, statuses, In(0));

@@ -1,5 +1,9 @@
 #include "tensors.h"
 
+#include "memory.h"
+
+#include <algorithm>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 
@@ -8,26 +12,32 @@ namespace {
 
 // As dlpack.h of DLPack 1.3 lays them out.
 namespace dl {
+struct Type {
+    uint8_t code, bits;
+    uint16_t lanes;
+};
 struct Tensor {
     void* data;
     struct {
         int32_t type, index;
     } device;
     int32_t dims;
-    struct {
-        uint8_t code, bits;
-        uint16_t lanes;
-    } dtype;
+    Type dtype;
     int64_t* shape;
     int64_t* strides;
     uint64_t byte_offset;
 };
-struct Managed;
+struct Managed {
+    uint32_t major, minor;
+    void* context;
+    void (*let_go)(Managed*);
+    uint64_t flags;
+    Tensor tensor;
+};
 struct Exchange {
     uint32_t major, minor;
     void* older;
-    int (*allocate)(
-        Tensor*, Managed**, void*, void (*)(void*, const char* kind, const char* message));
+    int (*allocate)(Tensor*, Managed**, void*, void (*)(void*, const char*, const char*));
     int (*from_python)(void*, Managed**);
     int (*to_python)(Managed*, void**);
     int (*view)(void*, Tensor*);
@@ -78,7 +88,65 @@ View view_of(nb::handle tensor) {
     return view;
 }
 
-void raise(void*, const char*, const char* message) { PyErr_SetString(PyExc_RuntimeError, message); }
+dl::Type type_of(Number number) {
+    switch (number) {
+        case Number::kFloat: return {dl::kFloat, 32, 1};
+        case Number::kDouble: return {dl::kFloat, 64, 1};
+        case Number::kInt: return {dl::kInt, 64, 1};
+        default: return {dl::kBool, 8, 1};
+    }
+}
+
+// The memory of tensors that were freed, by any thread. It is never destroyed: some tensors outlive
+// everything else. Sanitizers have to see every tensor come and go.
+#ifdef BCRF_SANITIZE
+constexpr size_t kKept = 0;
+#else
+constexpr size_t kKept = size_t(64) << 20;
+#endif
+Spare& results = *new Spare(kKept);
+std::mutex results_mutex;
+
+// A tensor that is being made: at the start of its own memory, its numbers after it.
+struct alignas(64) Result {
+    dl::Managed managed;
+    int64_t shape[4], strides[4];
+    size_t bytes;  // of it all
+
+    static Result* create(Number number, std::initializer_list<int64_t> shape) {
+        const dl::Type type = type_of(number);
+        int64_t count = 1;
+        for (const int64_t size : shape) count *= size;
+        const size_t bytes = sizeof(Result) + size_t(count) * type.bits / 8;
+        Result* result = static_cast<Result*>(take(bytes));
+        if (!result) throw std::bad_alloc();
+        result->bytes = bytes;
+        dl::Tensor x = {};
+        x.data = result + 1, x.device.type = dl::kCpu, x.dtype = type;
+        for (const int64_t size : shape) result->shape[x.dims++] = size;
+        int64_t stride = 1;
+        for (int d = x.dims - 1; d >= 0; --d) {
+            result->strides[d] = stride;
+            stride *= std::max(result->shape[d], int64_t(1));
+        }
+        x.shape = result->shape, x.strides = result->strides;
+        result->managed = {1, 0, result, let_go, 0, x};
+        return result;
+    }
+
+  private:
+    // If another thread is at it (or was, when this process was forked), memory is just not kept.
+    static void* take(size_t bytes) {
+        const std::unique_lock<std::mutex> lock(results_mutex, std::try_to_lock);
+        return lock ? results.take(bytes) : Spare::fresh(bytes);
+    }
+    static void let_go(dl::Managed* managed) {
+        Result* result = static_cast<Result*>(managed->context);
+        const std::unique_lock<std::mutex> lock(results_mutex, std::try_to_lock);
+        if (lock) results.give(result, result->bytes);
+        else std::free(result);
+    }
+};
 
 }  // namespace
 
@@ -90,7 +158,7 @@ void use_torch(nb::object torch) {
         const auto* table = static_cast<const dl::Exchange*>(
             PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
         if (!table) PyErr_Clear();  // another layout, of another version
-        if (table && table->major == 1 && table->view && table->allocate && table->to_python)
+        if (table && table->major == 1 && table->view && table->to_python)
             exchange = table;
     }
     torch_empty = nb::object(torch.attr("empty")).release().ptr();
@@ -116,21 +184,8 @@ nb::object packed(nb::handle tensor, int count, View& view) {
 nb::object make_tensor(Number number, std::initializer_list<int64_t> shape, View& view) {
     nb::object tensor;
     if (exchange) {
-        int64_t sizes[4];
-        dl::Tensor prototype = {};
-        prototype.device.type = dl::kCpu;
-        for (const int64_t size : shape) sizes[prototype.dims++] = size;
-        prototype.shape = sizes;
-        switch (number) {
-            case Number::kFloat: prototype.dtype = {dl::kFloat, 32, 1}; break;
-            case Number::kDouble: prototype.dtype = {dl::kFloat, 64, 1}; break;
-            case Number::kInt: prototype.dtype = {dl::kInt, 64, 1}; break;
-            default: prototype.dtype = {dl::kBool, 8, 1};
-        }
-        dl::Managed* managed = nullptr;
         void* object = nullptr;
-        if (exchange->allocate(&prototype, &managed, nullptr, raise) ||
-            exchange->to_python(managed, &object))
+        if (exchange->to_python(&Result::create(number, shape)->managed, &object))
             throw nb::python_error();
         tensor = nb::steal(static_cast<PyObject*>(object));
     } else {

@@ -20,10 +20,12 @@ from tests.comparing import (
     needs_native,
     problem,
 )
+from tests.strategies import Pairs
 from tests.subjects import alone
 
 pytestmark = needs_native
 
+each_kind = pytest.mark.parametrize("kind", ["shared", "per_pair"])
 each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
 LANES = {torch.float32: 8, torch.float64: 4}
 
@@ -42,7 +44,10 @@ def expected(chain: LinearChain, gold: Tensor | None) -> dict[str, Tensor]:
         solve(wide[b], None if gold is None else gold[b : b + 1], (True, True))
         for b in range(len(chain))
     ]
-    return {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
+    found = {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
+    if chain.shared:
+        found["total"] = found["pair"].sum(0)
+    return found
 
 
 def check(chain: LinearChain, gold: Tensor | None, wanted: tuple[bool, bool]) -> None:
@@ -50,7 +55,14 @@ def check(chain: LinearChain, gold: Tensor | None, wanted: tuple[bool, bool]) ->
     assert found["value"].dtype == torch.float64
     found["value"] = found["value"].to(chain.unary.dtype)
     whole = expected(chain, gold)
-    assert_same(found, {name: whole[name] for name in found}, chain)
+    sums = ("pair", "total") if chain.shared else ()  # over all edges of a sentence, or of all
+    for names, terms in ((found.keys() - sums, 1), (found.keys() & sums, int(chain.lengths.sum()))):
+        some = {name: found[name] for name in names}
+        assert_same(some, {name: whole[name] for name in names}, chain, terms)
+
+
+def by_sentence(found: dict[str, Tensor], sentences: list[int] | Tensor) -> dict[str, Tensor]:
+    return {name: x[sentences] for name, x in found.items() if name != "total"}
 
 
 def identical(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
@@ -65,20 +77,23 @@ def threads() -> Iterator[Callable[[int], None]]:
 
 
 @each_dtype
-@pytest.mark.parametrize("num_tags", [*range(3, 20), 24])
-def test_tags(num_tags: int, dtype: torch.dtype) -> None:
-    check_answers(problem(num_tags, [7] * 8, num_tags, "per_pair", dtype))
+@each_kind
+@pytest.mark.parametrize("num_tags", [*range(1, 20), 24])
+def test_tags(num_tags: int, kind: Pairs, dtype: torch.dtype) -> None:
+    check_answers(problem(num_tags, [7] * 8, num_tags, kind, dtype))
 
 
 @each_dtype
+@each_kind
 @pytest.mark.parametrize("batch", range(1, 20))
-def test_batches(batch: int, dtype: torch.dtype) -> None:
-    chain = problem(batch, [6] * batch, 9, "per_pair", dtype)
+def test_batches(batch: int, kind: Pairs, dtype: torch.dtype) -> None:
+    chain = problem(batch, [6] * batch, 9, kind, dtype)
     check(chain, any_path(chain), (True, True))
     check(chain, None, (True, True))
 
 
 @each_dtype
+@each_kind
 @pytest.mark.parametrize("num_tags", [9, 10, 17])
 @pytest.mark.parametrize(
     "lengths",
@@ -91,8 +106,8 @@ def test_batches(batch: int, dtype: torch.dtype) -> None:
         [40, 40, 39, 38, 37, 30, 29, 28, 27],
     ],
 )
-def test_lengths(lengths: list[int], num_tags: int, dtype: torch.dtype) -> None:
-    chain = problem(1, lengths, num_tags, "per_pair", dtype)
+def test_lengths(lengths: list[int], num_tags: int, kind: Pairs, dtype: torch.dtype) -> None:
+    chain = problem(1, lengths, num_tags, kind, dtype)
     gold = any_path(chain)
     for wanted in ((True, True), (True, False), (False, True), (False, False)):
         check(chain, gold, wanted)
@@ -100,36 +115,44 @@ def test_lengths(lengths: list[int], num_tags: int, dtype: torch.dtype) -> None:
 
 
 @each_dtype
+@each_kind
 @pytest.mark.parametrize("scale", [1e-3, 3.0, 10.0, 100.0])
-def test_scales(scale: float, dtype: torch.dtype) -> None:
-    check_answers(problem(0, [9] * 9, 9, "per_pair", dtype, scale=scale))
+def test_scales(scale: float, kind: Pairs, dtype: torch.dtype) -> None:
+    check_answers(problem(0, [9] * 9, 9, kind, dtype, scale=scale))
 
 
 @each_dtype
+@each_kind
 @pytest.mark.parametrize("height", [19.0, -19.0, 21.0, -21.0, 80.0, -80.0, 1e4, -1e4, -math.inf])
 @pytest.mark.parametrize("where", ["unary", "pair", "every unary"])
-def test_those_that_go_astray(where: str, height: float, dtype: torch.dtype) -> None:
-    """One sentence that needs another way: it gets it, and the others do not notice."""
-    plain = problem(3, [8] * 8, 9, "per_pair", dtype)
+def test_those_that_go_astray(where: str, height: float, kind: Pairs, dtype: torch.dtype) -> None:
+    """One sentence that needs another way: it gets it, and the others do not notice. If pairs are
+    shared, all of them need it."""
+    plain = problem(3, [8] * 8, 9, kind, dtype)
     unary, pair = plain.unary.clone(), plain.pair_scores.clone()
     if where == "unary":
         unary[2, 3, 4] = height
     elif where == "every unary":
         unary[2, 3] = max(height, -1e4)
     else:
-        pair[2, 3, 4, 5] = height
+        pair[(4, 5) if kind == "shared" else (2, 3, 4, 5)] = height
     chain = LinearChain(unary, pair, plain.lengths)
     gold = any_path(plain)
     gold[2, 3] = 0
+    if where == "pair" and kind == "shared" and height == -math.inf:
+        gold[:] = 0
     check(chain, gold, (True, True))
+    if where == "pair" and kind == "shared":
+        return
     one, other = (solve(c, gold, (True, True)) for c in (chain, plain))
     others = [b for b in range(8) if b != 2]
-    assert all(torch.equal(one[k][others], other[k][others]) for k in one)
+    assert identical(by_sentence(one, others), by_sentence(other, others))
 
 
+@each_kind
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_no_answer(bad: float) -> None:
-    chain = problem(3, [8] * 8, 9, "per_pair")
+def test_no_answer(bad: float, kind: Pairs) -> None:
+    chain = problem(3, [8] * 8, 9, kind)
     gold = any_path(chain)
     for name in ("unary", "pair"):
         unary, pair = chain.unary.clone(), chain.pair_scores.clone()
@@ -144,29 +167,30 @@ def test_no_answer(bad: float) -> None:
 
 
 @each_dtype
-def test_what_lies_beyond_a_sentence_is_not_read(dtype: torch.dtype) -> None:
-    chain = problem(3, [8, 8, 7, 8, 6, 8, 8, 5], 9, "per_pair", dtype)
+@each_kind
+def test_what_lies_beyond_a_sentence_is_not_read(kind: Pairs, dtype: torch.dtype) -> None:
+    chain = problem(3, [8, 8, 7, 8, 6, 8, 8, 5], 9, kind, dtype)
     unary, pair = chain.unary.clone(), chain.pair_scores.clone()
     unary[~chain.mask] = math.nan
-    pair[~chain.mask[:, 1:]] = math.nan
+    if kind == "per_pair":
+        pair[~chain.mask[:, 1:]] = math.nan
     spoiled = LinearChain._new(unary, pair, chain.lengths, chain.dtype)
     gold = any_path(chain)
     one, other = (solve(c, gold, (True, True)) for c in (spoiled, chain))
     assert identical(one, other)
-    beyond = one["unary"][~chain.mask], one["pair"][~chain.mask[:, 1:]]
-    assert not any(x.any() for x in beyond)
+    assert not one["unary"][~chain.mask].any()
+    assert kind == "shared" or not one["pair"][~chain.mask[:, 1:]].any()
 
 
 @each_dtype
+@each_kind
 @pytest.mark.parametrize("num_tags", [9, 12, 17])
 @pytest.mark.parametrize("groups", [1, 2, 3, 5])
 def test_threads_do_not_matter(
-    groups: int, num_tags: int, dtype: torch.dtype, threads: Callable[[int], None]
+    groups: int, num_tags: int, kind: Pairs, dtype: torch.dtype, threads: Callable[[int], None]
 ) -> None:
     """Long enough that threads pay: groups for one, and groups for two that meet in the middle."""
-    chain = problem(
-        4, [101, 97, 90, 88] * (groups * LANES[dtype] // 4), num_tags, "per_pair", dtype
-    )
+    chain = problem(4, [101, 97, 90, 88] * (groups * LANES[dtype] // 4), num_tags, kind, dtype)
     gold = any_path(chain)
     for tags, wanted in ((gold, (True, True)), (gold, (False, False)), (None, (False, False))):
         threads(1)
@@ -177,17 +201,20 @@ def test_threads_do_not_matter(
 
 
 @each_dtype
-def test_order_does_not_matter(dtype: torch.dtype) -> None:
-    chain = problem(5, [12] * 16, 9, "per_pair", dtype)
+@each_kind
+def test_order_does_not_matter(kind: Pairs, dtype: torch.dtype) -> None:
+    chain = problem(5, [12] * 16, 9, kind, dtype)
     gold, order = any_path(chain), torch.randperm(16)
-    moved = LinearChain(chain.unary[order], chain.pair_scores[order], chain.lengths[order])
+    pairs = chain.pair_scores if kind == "shared" else chain.pair_scores[order]
+    moved = LinearChain(chain.unary[order], pairs, chain.lengths[order])
     one, other = solve(chain, gold, (True, True)), solve(moved, gold[order], (True, True))
-    assert identical({name: x[order] for name, x in one.items()}, other)
+    assert identical(by_sentence(one, order), other)
 
 
-def test_they_are_solved_together() -> None:
+@each_kind
+def test_they_are_solved_together(kind: Pairs) -> None:
     """Sums in another order: if a sentence gave the same bits alone, nothing here was tested."""
-    chain = problem(6, [60] * 8, 9, "per_pair", SINGLE)
+    chain = problem(6, [60] * 8, 9, kind, SINGLE)
     together = solve(chain, None, (True, True))
     single = solve(alone(chain, 0), None, (True, True))
     assert not torch.equal(together["pair"][:1], single["pair"])
