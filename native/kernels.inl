@@ -246,19 +246,9 @@ int64_t bregman(const Problem& p, const Projections& s, const int64_t* tags, con
     return statuses.first(kBad);
 }
 
-// The shared pairs in double precision; false if one of them is bad.
-template <class In> bool wide_pairs(const Problem& p, Array<double>& pairs) {
-    const int64_t T = p.tags, P = padded<double>(T);
-    const In* raw = static_cast<const In*>(p.pair);
-    if (!p.shared) return true;
-    pairs.allocate(T * P);
-    widen(raw, T, P, +pairs);
-    return !range_of(raw, T * T).bad;
-}
-
 template <class In> int64_t viterbi(const Problem& p, int64_t* tags, double* score) {
-    Array<double> pairs;
-    if (!wide_pairs<In>(p, pairs)) return 1;
+    const WidePairs<In> pairs(p);
+    if (pairs.bad) return 1;
     Statuses statuses(p.batch);
     Team<Viterbi<In>> team(paying_threads(p, 2), p.batch, [&] { return new Viterbi<In>(p, pairs); });
     team.run([&](Viterbi<In>& solver, int64_t b) {
@@ -274,7 +264,7 @@ constexpr int64_t kTries[] = {4, 6};
 
 template <class In, class Solver, class Real>
 void certified_pass(
-    const Problem& p, const Problem& cold, const SharedPairs<In, Real>& shared, const double* pairs,
+    const Problem& p, const Problem& cold, const SharedPairs<In, Real>& shared, const WidePairs<In>& pairs,
     const Projections& s, int64_t* tags, double* score, bool* proved, Statuses& statuses,
     Status todo) {
     struct Worker {
@@ -319,8 +309,8 @@ int64_t certified(
     bool* proved) {
     Projections s = settings;
     s.again = true;
-    Array<double> pairs;
-    if (!wide_pairs<In>(p, pairs)) return 1;
+    const WidePairs<In> pairs(p);
+    if (pairs.bad) return 1;
     Problem cold = p;
     cold.scale = 1 / temperature;
     Statuses statuses(p.batch);

@@ -66,17 +66,23 @@ template <class Real, class In>
 BCRF_INLINE Vec<Real> load_some(const In* p, int64_t count, Real fill) {
     constexpr int64_t W = lanes<Real>();
 #ifdef __AVX2__
-    if constexpr (sizeof(In) == sizeof(Real)) {
-        const Mask<Real> here = first_lanes<Real>(count);
-        Vec<Real> x;
-        if constexpr (sizeof(Real) == 4) x = Vec<Real>(_mm256_maskload_ps(p, __m256i(here)));
-        else x = Vec<Real>(_mm256_maskload_pd(p, __m256i(here)));
-        return here ? x : splat(fill);
+    const Mask<Real> here = first_lanes<Real>(count);
+    Vec<Real> x;
+    if constexpr (sizeof(Real) == 4) {
+        x = Vec<Real>(_mm256_maskload_ps(p, __m256i(here)));
+    } else if constexpr (sizeof(In) == 8) {
+        x = Vec<Real>(_mm256_maskload_pd(p, __m256i(here)));
+    } else {
+        typedef int32_t half __attribute__((vector_size(16)));
+        const half narrow = __builtin_convertvector(here, half);
+        x = Vec<Real>(_mm256_cvtps_pd(_mm_maskload_ps(p, __m128i(narrow))));
     }
-#endif
+    return here ? x : splat(fill);
+#else
     Real lane[W];
     for (int64_t j = 0; j < W; ++j) lane[j] = j < count ? Real(p[j]) : fill;
     return load<Real>(lane);
+#endif
 }
 
 // Only the first `count` lanes, at most all of them.
@@ -130,6 +136,18 @@ template <class V> BCRF_INLINE V vmin(V a, V b) {
     else return V(_mm256_min_pd(__m256d(a), __m256d(b)));
 #else
     return a < b ? a : b;
+#endif
+}
+
+// a + b by the units that multiply, for where maxima are taken: some processors take sums and maxima in
+// the same units.
+BCRF_INLINE Vec<double> add_apart(Vec<double> a, Vec<double> b) {
+#ifdef __AVX2__
+    Vec<double> one = splat(1.0);
+    asm("" : "+x"(one));  // or the compiler would know better
+    return Vec<double>(_mm256_fmadd_pd(__m256d(a), __m256d(one), __m256d(b)));
+#else
+    return a + b;
 #endif
 }
 

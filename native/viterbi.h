@@ -23,7 +23,8 @@ BCRF_INLINE void best_block(
     BCRF_UNROLL for (int j = 0; j < N; ++j) best[j] = splat(-infinity<double>());
     for (int64_t s = 0; s < T; ++s) {
         const Vec<double> a = splat(x[s]);
-        BCRF_UNROLL for (int j = 0; j < N; ++j) best[j] = vmax(best[j], a + load(rows + s * P + j * W));
+        BCRF_UNROLL for (int j = 0; j < N; ++j)
+            best[j] = vmax(best[j], add_apart(a, load(rows + s * P + j * W)));
     }
     BCRF_UNROLL for (int j = 0; j < N; ++j) store(out + j * W, best[j]);
 }
@@ -47,11 +48,29 @@ BCRF_INLINE void best_arriving(
     if (left == 1) best_block<1>(rows, T, P, x, out);
 }
 
+// Shared pairs in double precision, by rows and by columns, T of P numbers each.
+template <class In> struct WidePairs {
+    Array<double> rows, columns;
+    bool bad = false;
+
+    explicit WidePairs(const Problem& p) {
+        if (!p.shared) return;
+        const int64_t T = p.tags, P = padded<double>(T);
+        const In* raw = static_cast<const In*>(p.pair);
+        for (Array<double>* a : {&rows, &columns}) a->allocate(T * P);
+        widen(raw, T, P, +rows);
+        for (int64_t t = 0; t < T; ++t)
+            for (int64_t s = 0; s < P; ++s)
+                columns[t * P + s] = s < T ? double(raw[s * T + t]) : -infinity<double>();
+        bad = range_of(raw, T * T).bad;
+    }
+};
+
 template <class In> class Viterbi {
   public:
-    Viterbi(const Problem& p, const double* shared_pairs)
-        : problem_(p), T(p.tags), P(padded<double>(p.tags)), shared_(shared_pairs) {
-        best_.allocate((p.n + 1) * P);
+    Viterbi(const Problem& p, const WidePairs<In>& shared)
+        : problem_(p), T(p.tags), P(padded<double>(p.tags)), shared_(shared) {
+        for (Array<double>* a : {&best_, &arriving_}) a->allocate((p.n + 1) * P);
         for (Array<double>* a : {&x_, &next_, &y_}) a->allocate(P);
         if (!p.shared) edge_.allocate(T * P);
     }
@@ -68,20 +87,25 @@ template <class In> class Viterbi {
             const In* row = unary(b, i);
             fine &= !range_of(row, T).bad;
             double* here = best_ + i * P;
+            double* arriving = arriving_ + i * P;
             if (i == 0) {
-                for (int64_t t = 0; t < P; ++t) here[t] = t < T ? double(row[t]) : -infinity<double>();
-                continue;
+                std::memset(arriving, 0, size_t(P) * sizeof(double));
+            } else {
+                if (!problem_.shared) fine &= !range_of(pair(b, i - 1), T * T).bad;
+                best_arriving(matrix(b, i - 1), T, P, here - P, arriving);
             }
-            if (!problem_.shared) fine &= !range_of(pair(b, i - 1), T * T).bad;
-            best_arriving(matrix(b, i - 1), T, P, here - P, here);
-            for (int64_t t = 0; t < T; ++t) here[t] += double(row[t]);
+            for (int64_t j = 0; j < P; j += W)
+                store(here + j, load(arriving + j) + load_within(row, j, T, 0.0));
         }
         int64_t tag = argmax(best_ + (L - 1) * P);
         score = best_[(L - 1) * P + tag];
         if (!fine || score == -infinity<double>()) return false;
         tags[L - 1] = tag;
         // Only the path's own choices are looked up again: no table of pointers.
-        for (int64_t i = L - 1; i > 0; --i) tags[i - 1] = tag = source(b, i - 1, best_ + (i - 1) * P, tag);
+        for (int64_t i = L - 1; i > 0; --i) {
+            const double *x = best_ + (i - 1) * P, peak = arriving_[i * P + tag];
+            tags[i - 1] = tag = problem_.shared ? shared_source(x, tag, peak) : source(b, i - 1, x, tag);
+        }
         return true;
     }
 
@@ -127,9 +151,10 @@ template <class In> class Viterbi {
   private:
     const Problem& problem_;
     const int64_t T, P;
-    const double* shared_;
+    const WidePairs<In>& shared_;
     static constexpr int64_t W = lanes<double>();
-    Array<double> best_, x_, next_, y_, edge_;
+    Array<double> best_, arriving_;  // the best score up to a tag, with and without its own
+    Array<double> x_, next_, y_, edge_;
 
     const In* unary(int64_t b, int64_t i) const {
         return static_cast<const In*>(problem_.unary) + b * problem_.node_strides[0] +
@@ -140,7 +165,7 @@ template <class In> class Viterbi {
                e * problem_.pair_strides[1];
     }
     const double* matrix(int64_t b, int64_t e) {
-        if (problem_.shared) return shared_;
+        if (problem_.shared) return shared_.rows;
         widen(pair(b, e), T, P, +edge_);
         return edge_;
     }
@@ -157,6 +182,15 @@ template <class In> class Viterbi {
                 return j + __builtin_ctz(bits);
         return 0;
     }
+    // The first tag from which the best way to `target`, of score `peak`, comes.
+    int64_t shared_source(const double* x, int64_t target, double peak) const {
+        const double* column = shared_.columns + target * P;
+        for (int64_t j = 0; j < P; j += W)
+            if (const uint32_t bits = lane_bits(load(x + j) + load(column + j) == splat(peak)))
+                return j + __builtin_ctz(bits);
+        return 0;
+    }
+    // The same for any pairs; the peak is looked for again.
     int64_t source(int64_t b, int64_t e, const double* x, int64_t target) const {
         const In* column = pair(b, e) + target;
         int64_t best = 0;
