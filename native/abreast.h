@@ -23,8 +23,9 @@ template <class Real, int N, bool kShared> class Abreast {
     // all sentences, leave the nearest cache, and a batch that does not need more memory than is kept.
     static bool suits(const Problem& p, const Outputs& out) {
         const double bytes = double(p.n * p.tags * (kShared ? 4 : p.tags)) * double(kVectorBytes);
-        const bool pairs = kShared ? !(out.pair_gradient && out.every_edge) : !p.follow && 2 * p.tags > W;
-        return pairs && p.unary && p.tags <= kMostTags && bytes < 6e6;
+        if (!p.unary || p.tags > kMostTags || bytes > 6e6) return false;
+        if (kShared) return !(out.pair_gradient && out.every_edge) && narrow(p);
+        return !p.follow && 2 * p.tags > W;
     }
     // Whether sentences of these lengths, the longest first, fill the lanes.
     static bool suits(const int64_t* lengths, int64_t count) {
@@ -39,7 +40,7 @@ template <class Real, int N, bool kShared> class Abreast {
         for (Array<Real>* a : {&weight_, &alpha_, &beta_, &after_}) a->allocate(p.n * T * W);
         for (Array<Real>* a : {&peak_, &before_, &after_peak_}) a->allocate(p.n * W);
         arcs_.allocate(kShared ? size_ : p.n * size_ * W);
-        if (kShared) read_pairs();
+        if (kShared) arcs_of(p, arcs_);
         if (kShared && out.pair_gradient)
             for (Array<Real>& counts : counts_) counts.allocate(size_ * W);
         for (Array<Real>* a : {&whole_, &part_}) a->allocate((p.n + 1) * W);
@@ -58,7 +59,7 @@ template <class Real, int N, bool kShared> class Abreast {
             ends_[r] = Real(lane.length - 1);
             if (lane.length > L) L = lane.length;
         }
-        astray_ = (ends_ < Real(0)) | pairs_astray_;
+        astray_ = ends_ < Real(0);
         for (int64_t i = 0; tags_ && i <= L; ++i)
             for (int64_t r = 0; r < W; ++r)
                 gold_[i * W + r] = i < lanes_[r].length ? lanes_[r].tags[i] : -1;
@@ -74,8 +75,8 @@ template <class Real, int N, bool kShared> class Abreast {
             astray_ |= backward_step(i);
             finish(i, -1);
         }
-        count(true);
-        count(false);
+        count(true, astray_);
+        count(false, astray_);
     }
 
     // The same by two threads, to each of which belongs a half of every sentence: they work towards the
@@ -101,7 +102,7 @@ template <class Real, int N, bool kShared> class Abreast {
             if (forward()) astray |= forward_step(i);
             if (backward()) finish(i, 1);
         }
-        count(left);
+        count(left, astray);
         (left ? astray_ : astray_right_) |= astray;
     }
 
@@ -142,7 +143,6 @@ template <class Real, int N, bool kShared> class Abreast {
     Array<Real> peak_, before_, after_peak_;
     // Exponentials of the pairs: [edge, tag, tag, lane], or if they are shared [tag, tag].
     Array<Real> arcs_;
-    Mask<Real> pairs_astray_ = {};
     Array<Real> counts_[2];     // of shared pairs, [tag, tag, lane]: what each half expects
     Array<int64_t> gold_;       // [position, lane]: tags, or -1
     Array<Real> whole_, part_;  // [position, lane]: what makes the loss
@@ -155,14 +155,20 @@ template <class Real, int N, bool kShared> class Abreast {
     // How far apart the arcs of one tag, and of the next, are.
     int64_t by_arc() const { return kShared ? 1 : W; }
 
-    void read_pairs() {
-        const Real* raw = static_cast<const Real*>(problem_.pair);
+    // Exponentials of shared pairs; where these are too wide for that.
+    static Mask<Real> arcs_of(const Problem& p, Real* out) {
+        const Real *raw = static_cast<const Real*>(p.pair), scale = Real(p.scale);
+        const int64_t size = p.tags * p.tags;
         Mask<Real> widest = {};
-        for (int64_t k = 0; k < size_; k += W) {
-            const Vec<Real> x = load_some<Real>(raw + k, size_ - k, Real(0));
-            store_some(arcs_ + k, size_ - k, hasty_exp(x, scale_, widest));
+        for (int64_t k = 0; k < size; k += W) {
+            const Vec<Real> x = load_some<Real>(raw + k, size - k, Real(0));
+            store_some(out + k, size - k, hasty_exp(x, scale, widest));
         }
-        if (any(too_wide(widest, scale_))) pairs_astray_ = ~pairs_astray_;
+        return too_wide(widest, scale);
+    }
+    static bool narrow(const Problem& p) {
+        Real arcs[kMostTags * kMostTags];
+        return !any(arcs_of(p, arcs));
     }
 
     void enter_lane(Lane& lane, int64_t b) const {
@@ -406,8 +412,8 @@ template <class Real, int N, bool kShared> class Abreast {
 
     // What the left or the right half of the sentences expects of shared pairs. By halves always, so that
     // it does not matter who counts.
-    void count(bool left) {
-        if (!kShared || !out_.pair_gradient) return;
+    void count(bool left, Mask<Real> astray) {
+        if (!kShared || !out_.pair_gradient || !any(~astray)) return;
         const int64_t middle = L / 2, from = left ? 0 : middle, to = left ? middle : L - 1;
         count_pairs<Real>(row(weight_, from), row(after_, from + 1), to - from, T, counts_[left]);
     }

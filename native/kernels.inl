@@ -264,9 +264,9 @@ constexpr int64_t kTries[] = {4, 6};
 
 template <class In, class Solver, class Real>
 void certified_pass(
-    const Problem& p, const Problem& cold, const SharedPairs<In, Real>& shared, const WidePairs<In>& pairs,
-    const Projections& s, int64_t* tags, double* score, bool* proved, Statuses& statuses,
-    Status todo) {
+    const Problem& p, const Problem& cold, const SharedPairs<In, Real>& shared,
+    const WidePairs<In>& pairs, const Projections& s, int64_t* tags, double* score, bool* proved,
+    Statuses& statuses, Status todo) {
     struct Worker {
         Solver solver;
         Viterbi<In> viterbi;
