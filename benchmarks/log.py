@@ -37,11 +37,13 @@ class Log:
         return str(runs[-1]) if runs else None
 
     def elsewhere(self, run: str) -> list[str]:
-        """For every processor but the one of `run`: the last run on it that came to its end."""
+        """For every processor but the one of `run`: the last run on it that came to its end.
+
+        Of those that have the same name, some have longer vectors.
+        """
         rows = self.rows()
         finished = {row["run"] for row in rows if row["row"] == "end"}
-        processors = {
-            row["run"]: row["machine"].get("cpu") for row in rows if row["row"] == "start"
-        }
+        machines = {row["run"]: row["machine"] for row in rows if row["row"] == "start"}
+        processors = {name: (m.get("cpu"), m.get("vector")) for name, m in machines.items()}
         last = {cpu: name for name, cpu in processors.items() if name in finished}
         return [name for cpu, name in last.items() if cpu != processors.get(run)]

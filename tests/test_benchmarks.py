@@ -302,10 +302,10 @@ def test_memory_of_a_small_case():
 SECONDS = {"ours": 1e-3, "peer": 0.2, "floor": 5e-4}
 
 
-def synthetic_log(path: Path, factor: float = 1.0, name: str = "r1", cpu: str = "Z80") -> Log:
+def synthetic_log(path: Path, factor: float = 1.0, name: str = "r1", **facts: str) -> Log:
     """A finished run in which all peers take 200 times as long as ours."""
     log = Log(path)
-    about = {**machine(), "cpu": cpu}
+    about = {**machine(), "cpu": "Z80", **facts}
     log.append(name, "start", [{"machine": about, "budget": 1, "systems": participants()}])
     for case, pairs, task, count in itertools.product(CASES, PAIRS, TASKS, (1, 2)):
         about = {"case": case, "pairs": pairs, "task": task, "threads": count}
@@ -377,7 +377,7 @@ def test_the_page_is_written_from_the_log(tmp_path):
 def test_the_page_has_the_last_run_of_every_processor(tmp_path):
     path, page = tmp_path / "log.jsonl", tmp_path / "page.md"
     for name, cpu, factor in (("r1", "6502", 60.0), ("r2", "6502", 1.0), ("r3", "Z80", 60.0)):
-        log = synthetic_log(path, factor, name, cpu)
+        log = synthetic_log(path, factor, name, cpu=cpu)
     log.append("r4", "start", [{"machine": {"cpu": "8086"}}])  # and stopped
     run.main(["--report", "--log", str(path), "--page", str(page)])
     here, _, there = page.read_text().partition("\n## The same on 6502")
@@ -388,6 +388,14 @@ def test_the_page_has_the_last_run_of_every_processor(tmp_path):
     assert "**no**" not in there
     assert "200x" in there
     assert "8086" not in page.read_text()
+
+
+def test_processors_of_the_same_name_differ_by_their_vectors(tmp_path):
+    path = tmp_path / "log.jsonl"
+    for name, vector in (("r1", "SSE"), ("r2", "AVX"), ("r3", "SSE")):
+        log = synthetic_log(path, name=name, cpu="6502", vector=vector)
+    assert log.elsewhere("r3") == ["r2"]
+    assert log.elsewhere("r2") == ["r3"]
 
 
 def test_a_run_can_be_resumed(tmp_path, capsys):
