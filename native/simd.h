@@ -64,7 +64,6 @@ template <class Real> BCRF_INLINE Mask<Real> first_lanes(int64_t count) {
 // The first `count` lanes (at most all of them); the others hold `fill`, and are not read.
 template <class Real, class In>
 BCRF_INLINE Vec<Real> load_some(const In* p, int64_t count, Real fill) {
-    constexpr int64_t W = lanes<Real>();
 #ifdef __AVX2__
     const Mask<Real> here = first_lanes<Real>(count);
     Vec<Real> x;
@@ -79,8 +78,8 @@ BCRF_INLINE Vec<Real> load_some(const In* p, int64_t count, Real fill) {
     }
     return here ? x : splat(fill);
 #else
-    Real lane[W];
-    for (int64_t j = 0; j < W; ++j) lane[j] = j < count ? Real(p[j]) : fill;
+    Real lane[lanes<Real>()];
+    for (int64_t j = 0; j < lanes<Real>(); ++j) lane[j] = j < count ? Real(p[j]) : fill;
     return load<Real>(lane);
 #endif
 }
