@@ -411,12 +411,11 @@ template <class In, class Real, bool kShared> class LaneBregman {
         const Real *share, *weight;
         Real *exp_lam, *leaving, *entering;
         const Mask<Real> here;
-        const bool scaled;  // `scale` follows
         Range messages, ratios;
 
-        View(const Half& half, int64_t at, Mask<Real> interior, bool scaled)
+        View(const Half& half, int64_t at, Mask<Real> interior)
             : share(half.share + at), weight(half.weight + at), exp_lam(half.exp_lam + at),
-              leaving(half.leaving + at), entering(half.entering + at), here(interior), scaled(scaled) {}
+              leaving(half.leaving + at), entering(half.entering + at), here(interior) {}
 
         BCRF_INLINE_MEMBER Mask<Real> free(int64_t k) const {
             return (load(share + k) > -infinity<Real>()) & here;
@@ -428,18 +427,16 @@ template <class In, class Real, bool kShared> class LaneBregman {
             return x;
         }
         BCRF_INLINE_MEMBER void set(int64_t k, Vec<Real> up) const {
-            const Vec<Real> down = 1 / up;
-            store(exp_lam + k, up);
-            if (scaled) return store(leaving + k, down);
             const Vec<Real> w = load(weight + k);
-            store(leaving + k, w * down);
+            store(exp_lam + k, up);
+            store(leaving + k, w * (1 / up));
             store(entering + k, w * up);
         }
     };
 
     // exp(lam) <- sqrt(beta / alpha)
     void move(int parity, int64_t h, const Real* alpha, const Real* beta) {
-        View view(halves_[parity], kMargin + h, interior(parity, h), scaled_);
+        View view(halves_[parity], kMargin + h, interior(parity, h));
         const int64_t by = stride_, tags = T;
         for (int64_t t = 0; t < tags; ++t) {
             const Vec<Real> a = view.read(t * by, alpha + t * kBlock);
@@ -452,7 +449,7 @@ template <class In, class Real, bool kShared> class LaneBregman {
     // exp(lam) <- exp(lam) (sqrt(beta / alpha) / exp(lam))^omega. In two loops: the way from alpha to
     // exp(lam) is long, and a processor sees only so far ahead.
     void relax(int parity, int64_t h, const Real* alpha, Real* beta, Real omega) {
-        View view(halves_[parity], kMargin + h, interior(parity, h), scaled_);
+        View view(halves_[parity], kMargin + h, interior(parity, h));
         const int64_t by = stride_, tags = T;
         for (int64_t t = 0; t < tags; ++t) {
             const Vec<Real> a = view.read(t * by, alpha + t * kBlock);
@@ -482,8 +479,7 @@ template <class In, class Real, bool kShared> class LaneBregman {
         store(halves_[parity].entering_top + kMargin + h, one);
     }
 
-    // What leaves the positions from h on, and what enters them, divided by its maximum; `leaving` holds
-    // 1 / exp(lam) yet.
+    // Divides what leaves the positions from h on, and what enters them, by its maximum.
     void scale(int parity, int64_t h) {
         const Half& half = halves_[parity];
         const int64_t at = kMargin + h, by = stride_, size = T * by;
@@ -491,8 +487,8 @@ template <class In, class Real, bool kShared> class LaneBregman {
         Real *leaving = half.leaving + at, *entering = half.entering + at;
         Vec<Real> out = {}, in = {}, most = {}, least = splat(big<Real>());
         for (int64_t k = 0; k < size; k += by) {
-            const Vec<Real> w = load(weight + k), up = load(exp_lam + k);
-            out = vmax(out, w * load(leaving + k)), in = vmax(in, w * up);
+            const Vec<Real> up = load(exp_lam + k);
+            out = vmax(out, load(leaving + k)), in = vmax(in, load(entering + k));
             least = vmin(least, up), most = vmax(most, up);
         }
         low_ |= any((most > least * load(half.spread + at)) | (most > big<Real>()));
@@ -503,7 +499,7 @@ template <class In, class Real, bool kShared> class LaneBregman {
         const Vec<Real> by_out = 1 / vmax(out, tiny), by_in = 1 / vmax(in, tiny);
         for (int64_t k = 0; k < size; k += by) {
             const Vec<Real> w = load(weight + k), up = load(exp_lam + k);
-            store(leaving + k, w * (load(leaving + k) * by_out));
+            store(leaving + k, w * (by_out / up));
             store(entering + k, w * (up * by_in));
         }
     }
@@ -556,7 +552,7 @@ template <class In, class Real, bool kShared> class LaneBregman {
 
     // Where `exp_lam` holds lam yet. Its middle can be any number.
     void exponentiate(int parity, int64_t h) {
-        const View view(halves_[parity], kMargin + h, interior(parity, h), true);
+        const View view(halves_[parity], kMargin + h, interior(parity, h));
         const int64_t by = stride_, size = T * by;
         const Vec<Real> none = splat(-infinity<Real>());
         Vec<Real> most = none, least = -none;
