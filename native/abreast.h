@@ -4,6 +4,7 @@
 // sentence by sentence.
 #pragma once
 #include "counts.h"
+#include "crf.h"
 
 #include <algorithm>
 
@@ -19,8 +20,9 @@ template <class Real, int N, bool kShared> class Abreast {
   public:
     static constexpr int64_t W = lanes<Real>();
 
-    // Enough tags for vectors along a row of scores, not so many that the arcs of an edge, those of
-    // all sentences, leave the nearest cache, and a batch that does not need more memory than is kept.
+    // Not so many tags that the arcs of an edge, those of all sentences, leave the nearest cache, and a
+    // batch that does not need more memory than is kept. Pairs that are shared have to be in range, others
+    // enough for vectors along a row of scores.
     static bool suits(const Problem& p, const Outputs& out) {
         const double bytes = double(p.n * p.tags * (kShared ? 4 : p.tags)) * double(kVectorBytes);
         if (!p.unary || p.tags > kMostTags || bytes > 6e6) return false;
@@ -425,9 +427,12 @@ template <class Real, int N, bool kShared> class Abreast {
             store(counts_[0] + c * W, both * arcs_[c]);
         }
         scatter(counts_[0], size_, pairs);
-        for (int64_t r = 0; tags_ && r < W; ++r)
-            for (int64_t e = 0; has_edge(lanes_[r], e); ++e)
-                pairs[r][lanes_[r].tags[e] * T + lanes_[r].tags[e + 1]] -= Real(1);
+        for (const Lane& lane : lanes_) {
+            if (!tags_ || !lane.length) continue;
+            Gradient<Real> gradient(problem_, out_, lane.sentence);
+            gradient.unary = nullptr;  // that is done already
+            gradient.subtract(lane.tags, lane.length, T);
+        }
     }
 
     // Adds up the loss, every term >= 0: nothing cancels. In double precision the numbers of a few

@@ -1,6 +1,6 @@
 // Expected counts of shared pairs, for several sentences at a time: one in every lane of the vectors.
 #pragma once
-#include "crf.h"
+#include "simd.h"
 
 namespace {
 
