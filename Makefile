@@ -63,7 +63,7 @@ format: $(DEV)  ## fix what the linter can fix, then format
 
 clean:  ## remove caches and build products; the environments stay
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests examples benchmarks campaign -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python $(BENCH)/python: %/bin/python:
 	$(PYTHON) -m venv $*

@@ -1,0 +1,77 @@
+"""`python -m campaign [PART ...] [--sample]`: run parts of the reliability campaign.
+
+Each part is a module of this package with `run(sample: bool) -> Tally`. Every finished part is a
+line in `campaign/results/campaign.jsonl`. The exit code is 1 if anything failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+import time
+from datetime import datetime, timezone
+from importlib import import_module
+from pathlib import Path
+
+from .tally import Tally
+
+PARTS: dict[str, str] = {}
+"""Name of each part's module -> what it tries."""
+
+LOG = Path(__file__).parent / "results" / "campaign.jsonl"
+
+
+def main() -> int:
+    """Run the parts that the command line names; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m campaign", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--sample", action="store_true", help="run a small share of each part")
+    parser.add_argument("--log", type=Path, default=LOG, metavar="FILE", help="append results here")
+    options = parser.parse_args()
+    for name in options.parts:
+        if name not in PARTS:
+            parser.error(f"unknown part {name!r}; expected one of {', '.join(PARTS)}")
+    failures = 0
+    for name in options.parts or PARTS:
+        failures += _run(name, options.sample, options.log)
+    print(f"{failures} failures" if failures else "no failures")
+    return 1 if failures else 0
+
+
+def _run(name: str, sample: bool, log: Path) -> int:
+    """Run one part, print and log its counts; the number of failures."""
+    start = time.perf_counter()
+    tally: Tally = import_module(f".{name}", __package__).run(sample)
+    seconds = time.perf_counter() - start
+    counts = ", ".join(f"{count:,} {what}" for what, count in tally.counts.items())
+    print(f"{name}: {counts}; {len(tally.failures)} failed ({seconds:.0f} s)", flush=True)
+    for line in tally.failures:
+        print(f"  {line}")
+    row = {
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": _commit(),
+        "command": shlex.join(["python", "-m", "campaign", *sys.argv[1:]]),
+        "part": name,
+        "sample": sample,
+        "counts": dict(tally.counts),
+        "failures": tally.failures,
+        "seconds": round(seconds, 1),
+    }
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
+    return len(tally.failures)
+
+
+def _commit() -> str:
+    """The commit of the working tree, marked if there are changes."""
+    command = ["git", "describe", "--always", "--dirty"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent)
+    return done.stdout.strip() or "unknown"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
