@@ -1,4 +1,4 @@
-"""The reliability campaign: thousands of crashes, tampered folders, mutated inputs and random chains.
+"""The reliability campaign: crashes, tampered folders, mutated inputs and random chains.
 
 `python -m campaign` runs all parts, `python -m campaign --sample` a small share of each.
 """
