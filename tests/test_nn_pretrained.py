@@ -11,7 +11,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bcrf.nn import Frame, ModelConfig, Pieces, PretrainedEncoder, Sizes, TaggerModel, collate
+from bcrf.nn import (
+    EncoderParts,
+    Frame,
+    ModelConfig,
+    Pieces,
+    PretrainedEncoder,
+    Sizes,
+    TaggerModel,
+    collate,
+)
 from bcrf.nn.pieces import spans
 
 FRAME = Frame(size=8, before=(101,), after=(102,), padding=0)
@@ -248,7 +257,9 @@ def test_a_model_is_rebuilt_without_the_original(folder, tmp_path):
     weights = {name: value.clone() for name, value in model.state_dict().items()}
     for file in folder.iterdir():
         file.unlink()
-    again = TaggerModel(config, Sizes(tags=3), folder=tmp_path / "saved").eval()
+    again = TaggerModel(
+        config, Sizes(tags=3), encoder_parts=EncoderParts.read(tmp_path / "saved")
+    ).eval()
     again.load_state_dict(weights)
     assert not list((tmp_path / "saved").glob("*.safetensors"))
     assert torch.equal(chain(again).unary, expected.unary)
@@ -257,7 +268,7 @@ def test_a_model_is_rebuilt_without_the_original(folder, tmp_path):
 
 def test_a_missing_encoder_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    for load in (PretrainedEncoder.load, PretrainedEncoder.rebuild):
+    for load in (PretrainedEncoder.load, EncoderParts.read):
         with pytest.raises(OSError, match=r"pretrained: cannot load .*nowhere"):
             load(str(tmp_path / "nowhere"))
 

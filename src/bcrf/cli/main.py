@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module, metadata
 
 from .errors import explain
+from .standard_input import reserved_standard_input
 
 __all__ = ["COMMANDS", "main"]
 
@@ -38,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if sys.stdout is None:  # closed by the caller (`>&-`)
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     try:
-        code = _run(arguments)
+        with reserved_standard_input():
+            code = _run(arguments)
         sys.stdout.flush()  # here, where a closed pipe is expected
     except KeyboardInterrupt:
         print("bcrf: interrupted", file=sys.stderr)

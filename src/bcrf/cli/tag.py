@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from .arguments import INPUT_FORMATS, OUTPUT_FORMATS, add_methods, command_parser
 from .errors import UserError
 from .progress import progress_bar
+from .standard_input import is_terminal, standard_input
 
 if TYPE_CHECKING:
     from ..data import Sentence
@@ -79,7 +80,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "--window",
         type=int,
         metavar="N",
-        default=1 if sys.stdin is not None and sys.stdin.isatty() else 1024,
+        default=1 if is_terminal() else 1024,
         help="read so many sentences before the first comes out; 1: answer each at once "
         "(default: 1 at a terminal, else 1024)",
     )
@@ -108,7 +109,7 @@ def _tag_files(tagger: Tagger, files: Sequence[str], options: argparse.Namespace
     layout: str | None = None
     last = ""
     for file in files:
-        source, name = (sys.stdin.buffer, "<stdin>") if file == _STDIN else (file, file)
+        source, name = (standard_input(), "<stdin>") if file == _STDIN else (file, file)
         begins = True
         for tagged in tagger.stream(
             read(source, options.input_format, name),

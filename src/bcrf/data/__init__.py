@@ -7,7 +7,7 @@ for sentence in read("en_ewt-ud-train.conllu"):
 from .batching import LengthBatches
 from .detection import FORMATS, detect_format, format_named
 from .errors import DataError
-from .files import atomic_write, atomic_write_bytes
+from .files import atomic_write, atomic_write_bytes, sha256, sha256_of_stream
 from .reading import read, read_with_errors
 from .running_text import Surface, gaps_after, surface
 from .sentence import Format, Sentence, Word
@@ -29,5 +29,7 @@ __all__ = [
     "gaps_after",
     "read",
     "read_with_errors",
+    "sha256",
+    "sha256_of_stream",
     "surface",
 ]

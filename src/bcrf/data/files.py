@@ -1,7 +1,8 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and their digests."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import tempfile
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-__all__ = ["atomic_write", "atomic_write_bytes"]
+__all__ = ["atomic_write", "atomic_write_bytes", "sha256", "sha256_of_stream"]
 
 
 @contextmanager
@@ -53,6 +54,20 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[TextIO]:
             yield text
         finally:
             text.detach()  # flushes; the bytes below are closed by their own block
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as stream:
+        return sha256_of_stream(stream)
+
+
+def sha256_of_stream(stream: BinaryIO) -> str:
+    """SHA-256 of the rest of a stream, in hexadecimal."""
+    total = hashlib.sha256()
+    while part := stream.read(1 << 20):
+        total.update(part)
+    return total.hexdigest()
 
 
 def _mode(target: Path) -> int:

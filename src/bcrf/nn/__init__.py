@@ -7,10 +7,16 @@ from .clipping import clip_gradients
 from .config import ModelConfig, Sizes
 from .embeddings import WordEmbeddings
 from .lazy_adam import LazyAdam
-from .methods import decoder, default_decoder, probability_solver, training_solver
-from .network import TaggerModel
+from .methods import (
+    decoder,
+    default_decoder,
+    named_iterations,
+    probability_solver,
+    training_solver,
+)
+from .network import TaggerModel, weight_shapes
 from .pieces import Frame, Pieces, Windows
-from .pretrained import PretrainedEncoder
+from .pretrained import EncoderParts, PretrainedEncoder
 from .scorer import Scorer
 
 __all__ = [
@@ -18,6 +24,7 @@ __all__ = [
     "UNKNOWN",
     "Batch",
     "CharacterCNN",
+    "EncoderParts",
     "Frame",
     "LazyAdam",
     "ModelConfig",
@@ -34,6 +41,8 @@ __all__ = [
     "collate",
     "decoder",
     "default_decoder",
+    "named_iterations",
     "probability_solver",
     "training_solver",
+    "weight_shapes",
 ]

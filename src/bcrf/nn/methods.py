@@ -23,7 +23,14 @@ from ..inference import (
     viterbi,
 )
 
-__all__ = ["Decoder", "decoder", "default_decoder", "probability_solver", "training_solver"]
+__all__ = [
+    "Decoder",
+    "decoder",
+    "default_decoder",
+    "named_iterations",
+    "probability_solver",
+    "training_solver",
+]
 
 Decoder = Callable[[LinearChain], Tensor]
 
@@ -81,6 +88,11 @@ def decoder(name: str) -> Decoder:
         return lambda chain: decode(solver, chain, _TEMPERATURE)
     other = Unstructured() if family == "unstructured" else MeanField(iterations)
     return lambda chain: decode(other, chain)
+
+
+def named_iterations(name: str) -> int:
+    """The K in the name of an objective or decoder; its default, 10, where the name has none."""
+    return _parse("method", name, f"{_OBJECTIVES}, {_DECODERS}")[1]
 
 
 def _parse(kind: str, name: str, forms: str) -> tuple[str, int, bool]:

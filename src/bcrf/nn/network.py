@@ -16,10 +16,11 @@ from .characters import CharacterCNN
 from .config import ModelConfig, Sizes
 from .embeddings import WordEmbeddings
 from .methods import decoder, default_decoder, probability_solver, training_solver
-from .pretrained import PretrainedEncoder
+from .module_limit import module_limit
+from .pretrained import EncoderParts, PretrainedEncoder
 from .scorer import Scorer
 
-__all__ = ["TaggerModel"]
+__all__ = ["TaggerModel", "weight_shapes"]
 
 
 class TaggerModel(nn.Module):
@@ -29,8 +30,8 @@ class TaggerModel(nn.Module):
         config: what it looks like, and the objective.
         sizes: of the tag set and the vocabularies.
         structure: which tags may start, end and follow each other; None: all.
-        folder: where `save_encoder` has written the pretrained encoder's files; None: it is loaded,
-            with its weights, from where the config says.
+        encoder_parts: of a pretrained encoder that `save_encoder` has written, whose weights will
+            be loaded later; None: it is loaded, with its weights, from where the config says.
     """
 
     encoder: WordEmbeddings | SelfAttentiveEncoder | PretrainedEncoder
@@ -40,17 +41,17 @@ class TaggerModel(nn.Module):
         config: ModelConfig,
         sizes: Sizes,
         structure: Structure | None = None,
-        folder: str | Path | None = None,
+        encoder_parts: EncoderParts | None = None,
     ) -> None:
         super().__init__()
         self.config, self.sizes = config, sizes
         self.solver = training_solver(config.objective)
         if config.pretrained is None:
             self.encoder = _scratch_encoder(config, sizes)
-        elif folder is None:
+        elif encoder_parts is None:
             self.encoder = PretrainedEncoder.load(config.pretrained, config.dropout, config.window)
         else:
-            self.encoder = PretrainedEncoder.rebuild(folder, config.dropout, config.window)
+            self.encoder = PretrainedEncoder.rebuild(encoder_parts, config.dropout, config.window)
         plain = config.objective == "unstructured"
         self.scorer = Scorer(
             self.encoder.width,
@@ -88,6 +89,22 @@ class TaggerModel(nn.Module):
     def marginals(self, chain: LinearChain) -> Tensor:
         """[B, n, T]: the probability of each tag at each position, 0 beyond the length."""
         return probability_solver(self.config.objective)(chain).tag_marginals
+
+
+def weight_shapes(
+    config: ModelConfig,
+    sizes: Sizes,
+    structure: Structure | None,
+    encoder_parts: EncoderParts | None,
+    most_modules: int,
+) -> dict[str, Tensor]:
+    """The weights that such a `TaggerModel` has, as tensors without memory (device "meta").
+
+    Raises:
+        ValueError: the network would consist of more than `most_modules` modules.
+    """
+    with torch.device("meta"), module_limit(most_modules):
+        return TaggerModel(config, sizes, structure, encoder_parts).state_dict()
 
 
 def _scratch_encoder(config: ModelConfig, sizes: Sizes) -> WordEmbeddings | SelfAttentiveEncoder:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,13 +16,40 @@ from .batch import Batch
 from .dropout import Dropout
 from .pieces import Frame, Pieces, Windows
 
-__all__ = ["PretrainedEncoder"]
+__all__ = ["EncoderParts", "PretrainedEncoder"]
 
 # Window size of encoders that state no limit of their own.
 _DEFAULT_WINDOW = 512
 
 # Pieces that are encoded at a time: a long document is many windows.
 _PIECES = 1 << 14
+
+
+class EncoderParts(NamedTuple):
+    """What an encoder is rebuilt from besides its weights: Hugging Face config and tokenizer."""
+
+    config: Any
+    tokenizer: Any
+
+    @classmethod
+    def read(cls, folder: str | Path) -> EncoderParts:
+        """The parts that `PretrainedEncoder.save` has written.
+
+        Raises:
+            ValueError: the files want to run code.
+            OSError: transformers cannot read them.
+        """
+        refuse_code(Path(folder))
+        transformers = _transformers()
+        with _reported(folder):
+            return cls(
+                transformers.AutoConfig.from_pretrained(
+                    folder, local_files_only=True, trust_remote_code=False
+                ),
+                transformers.AutoTokenizer.from_pretrained(
+                    folder, local_files_only=True, trust_remote_code=False
+                ),
+            )
 
 
 class PretrainedEncoder(nn.Module):
@@ -59,27 +88,29 @@ class PretrainedEncoder(nn.Module):
 
     @classmethod
     def load(cls, name: str, dropout: float = 0.0, window: int | None = None) -> PretrainedEncoder:
-        """With its weights, from a folder or, by name, from the hub."""
+        """With its weights, from a folder or, by name, from the hub.
+
+        Weights are read from safetensors files only, and no code is run that comes with them.
+        """
+        if Path(name).is_dir():
+            refuse_code(Path(name))
         transformers = _transformers()
-        try:
-            module = transformers.AutoModel.from_pretrained(name, dtype=torch.float32)
-            tokenizer = transformers.AutoTokenizer.from_pretrained(name)
-        except (OSError, ValueError) as error:
-            raise _unavailable(name, error) from error
+        with _reported(name):
+            module = transformers.AutoModel.from_pretrained(
+                name, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+            )
+            tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
         return cls(module, tokenizer, dropout, window)
 
     @classmethod
     def rebuild(
-        cls, folder: str | Path, dropout: float = 0.0, window: int | None = None
+        cls, parts: EncoderParts, dropout: float = 0.0, window: int | None = None
     ) -> PretrainedEncoder:
         """What `save` has written; its weights are still to be loaded."""
         transformers = _transformers()
-        try:
-            config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
-            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        except (OSError, ValueError) as error:
-            raise _unavailable(folder, error) from error
-        return cls(transformers.AutoModel.from_config(config), tokenizer, dropout, window)
+        with _reported(parts.config.name_or_path):
+            module = transformers.AutoModel.from_config(parts.config, trust_remote_code=False)
+            return cls(module, parts.tokenizer, dropout, window)
 
     def save(self, folder: str | Path) -> None:
         """Write all but the weights: the module's config and the tokenizer."""
@@ -162,12 +193,55 @@ def _limits(module: Any, tokenizer: Any) -> list[int]:
     return limits
 
 
-def _unavailable(name: str | Path, error: Exception) -> OSError:
-    reason = str(error).strip().partition("\n")[0]
-    return OSError(
-        f"pretrained: cannot load {str(name)!r}; expected a folder with a Hugging Face encoder and "
-        f"its tokenizer, or the name of one on the hub ({reason})"
-    )
+def refuse_code(folder: Path) -> None:
+    """Raise ValueError if the files of an encoder bring code of their own, which is never run."""
+    for path in sorted(folder.glob("*.py")):
+        raise ValueError(
+            f"pretrained: {path} is Python code, which bcrf never runs; if the encoder does not "
+            "need it, copy the other files into a folder of their own"
+        )
+    for path in sorted(folder.glob("*.json")):
+        try:
+            asks = "auto_map" in _keys(json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"pretrained: {path} is no valid JSON: {error}") from error
+        if asks:
+            raise ValueError(
+                f"pretrained: {path} has the key 'auto_map', which asks for code that comes with "
+                "the encoder; bcrf never runs such code. Choose an encoder that transformers knows"
+            )
+
+
+def _keys(value: Any) -> Iterator[str]:
+    """The keys of all objects in a JSON document."""
+    if isinstance(value, dict):
+        yield from value
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _keys(item)
+
+
+@contextmanager
+def _reported(name: str | Path) -> Iterator[None]:
+    """Turn whatever transformers raises about the files of an encoder into one OSError.
+
+    Its readers raise many kinds of errors on files with values of other types than they expect, and
+    the tokenizers package, written in Rust, panics, which is no `Exception`.
+    """
+    try:
+        yield
+    except ImportError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        reason = str(error).strip().partition("\n")[0]
+        raise OSError(
+            f"pretrained: cannot load {str(name)!r}; expected a folder with a Hugging Face encoder "
+            "(config.json, model.safetensors) and its tokenizer, or the name of one on the hub "
+            f"({reason or type(error).__name__})"
+        ) from error
 
 
 def _transformers() -> Any:

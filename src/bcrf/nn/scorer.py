@@ -53,7 +53,7 @@ class Scorer(nn.Module):
     ) -> None:
         super().__init__()
         if structure is None:
-            structure = Structure(follow=torch.ones(tags, tags, dtype=torch.bool))
+            structure = Structure(follow=torch.ones(tags, tags, dtype=torch.bool, device="cpu"))
         if structure.num_tags != tags:
             raise ValueError(f"the structure has {structure.num_tags} tags, expected {tags}")
         for name in ("start", "end", "follow"):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from ..tagging.folder import digest
+from ..data import sha256
 from .experiment import Corpus, ExperimentError
 
 __all__ = ["CorpusFiles", "DataFolder"]
@@ -27,7 +27,7 @@ class CorpusFiles:
 
     def description(self, corpus: Corpus) -> dict[str, object]:
         """Plain values for the log: names and digests, and which edition that is."""
-        digests = {split: digest(path) for split, path in self.paths.items()}
+        digests = {split: sha256(path) for split, path in self.paths.items()}
         return {
             "edition": corpus.editions.get(digests["train"], "unknown edition"),
             "files": {
@@ -74,7 +74,7 @@ class DataFolder:
             for path in self._by_name.get(parts[-1], ())
             if path.relative_to(self.root).parts[-len(parts) :] == parts
         ]
-        if len(found) > 1 and len(set(map(digest, found))) > 1:
+        if len(found) > 1 and len(set(map(sha256, found))) > 1:
             raise ExperimentError(
                 f"there are different files {name} under {self.root}: "
                 f"{', '.join(map(str, found))}; give the folder of those that you mean"

@@ -2,7 +2,7 @@
 
 from .decoding import REPAIRS
 from .devices import choose_device
-from .folder import ModelError
+from .errors import ModelError
 from .inputs import InputReader, Inputs, Vocabularies
 from .results import Evaluation, Tagged
 from .tagger import Tagger

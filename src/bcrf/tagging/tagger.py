@@ -11,17 +11,18 @@ from typing import Any
 
 import torch
 
-from .. import tasks
 from ..chain import LinearChain
 from ..checks import check_count
 from ..data import LengthBatches, Sentence, read
-from ..nn import ModelConfig, TaggerModel, default_decoder
+from ..nn import TaggerModel, default_decoder
 from ..nn import decoder as decoder_named
 from ..tasks import Example, Task
 from . import folder as folders
 from .decoding import check_repair, label
 from .devices import choose_device
+from .errors import ModelError
 from .inputs import InputReader, Inputs, Vocabularies, pad_masks
+from .model_reader import read_model
 from .probabilities import probabilities as probabilities_of
 from .results import Evaluation, Tagged
 from .sentences import as_sentence
@@ -250,32 +251,28 @@ class Tagger:
     def load(cls, path: str | os.PathLike[str], device: str = "auto") -> Tagger:
         """The model in a folder; of the folder of a training run, the best one.
 
+        The folder may come from anywhere: no code of it is run, and what it asks for is limited
+        (see SECURITY.md).
+
         Raises:
-            ModelError: a file is missing, damaged, or of another format version.
+            ModelError: a file is missing, damaged, not what it should be, or of another format
+                version.
         """
         place = choose_device(device)
         folder = folders.locate(Path(path))
-        values = folders.read_description(folder)
+        parts = read_model(folder)
+        values = parts.values
         try:
-            task = tasks.from_dict(values["task"])
-            vocabularies = Vocabularies.from_dict(values["vocabularies"])
-            with torch.random.fork_rng(devices=[]):  # first weights are drawn, for nothing
-                model = TaggerModel(
-                    ModelConfig.from_dict(values["model"]),
-                    vocabularies.sizes(len(task.labels)),
-                    task.structure,
-                    folder / folders.ENCODER,
-                )
-            model.load_state_dict(folders.read_weights(folder))
             tagger = cls(
-                model, task, vocabularies, values["decoder"], values["repair"], values["info"]
+                parts.model,
+                parts.task,
+                parts.vocabularies,
+                values["decoder"],
+                values["repair"],
+                values["info"],
             )
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            # All files are as they were written, so they were written by another library.
-            reason = " ".join(str(error).split())
-            raise folders.ModelError(
-                f"{folder}: does not fit this version of bcrf: {reason}"
-            ) from error
+        except ValueError as error:
+            raise ModelError(f"{folder}: does not fit this version of bcrf: {error}") from error
         tagger.model.to(place)
         return tagger
 

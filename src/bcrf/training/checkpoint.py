@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..tagging import ModelError, Tagger
-from ..tagging.folder import load_json, read_description, read_weights
+from ..tagging.folder import load_json, read_description, read_weights, verify
 from ..tagging.swapping import replace_folder
 from ..tagging.tensors import load_tensors, save_tensors
 from .config import Config
@@ -88,10 +88,10 @@ def load_checkpoint(folder: Path, config: Config, fingerprint: str) -> Checkpoin
     """
     if not folder.exists():
         return None
-    read_description(folder)
+    verify(folder, read_description(folder))
     if not (folder / _STATE).is_file():
         raise ModelError(f"{folder / _STATE}: is missing; expected the state of a training run")
-    state = load_json(folder / _STATE)
+    state = load_json(folder, _STATE)
     for key, before, now in _differences(state["config"], config.to_dict()):
         if key not in _FREE:
             raise ValueError(

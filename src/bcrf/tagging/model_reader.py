@@ -1,0 +1,168 @@
+"""From the folder of a model to its network, task and vocabularies.
+
+The folder is not trusted. Nothing is built before the sizes that `model.json` and the encoder's
+configuration claim agree with the header of the weights, and no file is used whose digest differs.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import tasks
+from ..nn import EncoderParts, ModelConfig, TaggerModel, weight_shapes
+from ..tasks import Task
+from . import folder as folders
+from .errors import ModelError
+from .folder import Description
+from .inputs import Vocabularies
+from .limits import MAX_ENCODER_NUMBER, check_labels, check_methods, check_network
+from .regular_files import parse_json
+from .tensors import TensorInfo
+
+__all__ = ["ModelParts", "read_model"]
+
+# The names that safetensors has for the types of weights.
+_DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64", torch.bool: "BOOL"}
+
+
+@dataclass(frozen=True)
+class ModelParts:
+    """What a tagger is made of.
+
+    Args:
+        model: the network, with its weights, on the CPU.
+        task: what is labelled.
+        vocabularies: of the network.
+        values: the rest of `model.json`: decoder, repair and info.
+    """
+
+    model: TaggerModel
+    task: Task
+    vocabularies: Vocabularies
+    values: Mapping[str, Any]
+
+
+def read_model(folder: Path) -> ModelParts:
+    """Read and verify a model.
+
+    Raises:
+        ModelError: a file is missing, damaged, of another format version, not listed in
+            `model.json`, or asks for more than `limits` permits.
+    """
+    description = folders.read_description(folder)
+    folders.refuse_python(folder)
+    try:
+        return _build(folder, description, _read_encoder(folder, description))
+    except ModelError:
+        raise
+    except (KeyError, OSError, TypeError, ValueError, RuntimeError) as error:
+        # All files are as they were written, so they were written by another library.
+        reason = " ".join(str(error).split())
+        raise ModelError(f"{folder}: does not fit this version of bcrf: {reason}") from error
+
+
+def _build(
+    folder: Path, description: Description, encoder_parts: EncoderParts | None
+) -> ModelParts:
+    values = description.values
+    config = ModelConfig.from_dict(values["model"])
+    check_network(config)
+    check_methods(decoder=values["decoder"])
+    check_labels(values["task"].get("labels"))
+    if (config.pretrained is None) != (encoder_parts is None):
+        raise ModelError(
+            f"{folder}: expected the files of a pretrained encoder if, and only if, the model "
+            "names one"
+        )
+    task = tasks.from_dict(values["task"])
+    vocabularies = Vocabularies.from_dict(values["vocabularies"])
+    network = (config, vocabularies.sizes(len(task.labels)), task.structure, encoder_parts)
+    found = folders.weight_infos(folder)
+    # A module has a few parts without weights, such as dropout, for each part with weights.
+    expected = weight_shapes(*network, most_modules=1000 + 10 * len(found))
+    _check_weights(folder / folders.WEIGHTS, found, expected)
+    folders.verify(folder, description)
+    with torch.random.fork_rng(devices=[]):  # the first weights are drawn for nothing
+        model = TaggerModel(*network)
+    weights = folders.read_weights(folder)
+    _check_finite(folder / folders.WEIGHTS, weights)
+    model.load_state_dict(weights)
+    return ModelParts(model, task, vocabularies, values)
+
+
+def _read_encoder(folder: Path, description: Description) -> EncoderParts | None:
+    """The parts of the pretrained encoder, if the model has one.
+
+    transformers reads whatever files it finds in a folder, so it is given a folder of copies: those
+    of the files that `model.json` names, after their digests have been compared.
+    """
+    if not description.encoder_files:
+        return None
+    origin = folder / folders.ENCODER
+    with tempfile.TemporaryDirectory() as copies:
+        for name in description.encoder_files:
+            content = folders.read_encoder_file(folder, name, description.files[name])
+            file = PurePosixPath(name).name
+            if file.endswith(".json"):
+                document = parse_json(origin / file, content)
+                if file == "config.json":
+                    _check_numbers(origin / file, document)
+            (Path(copies) / file).write_bytes(content)
+        try:
+            parts = EncoderParts.read(copies)
+        except (OSError, ValueError) as error:
+            raise ModelError(f"{origin}: {str(error).replace(copies, str(origin))}") from error
+    parts.config.name_or_path = str(origin)  # for messages: the copies are gone
+    return parts
+
+
+def _check_numbers(path: Path, value: Any, key: str = "") -> None:
+    """Raise if an integer in the configuration of an encoder is larger than any size in use."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            _check_numbers(path, item, name)
+    elif isinstance(value, list):
+        for item in value:
+            _check_numbers(path, item, key)
+    elif isinstance(value, int) and abs(value) > MAX_ENCODER_NUMBER:
+        raise ModelError(
+            f"{path}: {key!r:.60} is {value!r:.30}; an encoder may have at most "
+            f"{MAX_ENCODER_NUMBER:,}"
+        )
+
+
+def _check_weights(
+    path: Path, found: Mapping[str, TensorInfo], expected: Mapping[str, Tensor]
+) -> None:
+    """Raise unless the header of the weights has just the tensors that the network has."""
+    for name in (*expected, *found):
+        if name not in found:
+            raise ModelError(f"{path}: lacks the weights {name!r} of the network in model.json")
+        if name not in expected:
+            raise ModelError(f"{path}: the network in model.json has no weights {name!r:.60}")
+        tensor = expected[name]
+        wanted = TensorInfo(_DTYPES.get(tensor.dtype, str(tensor.dtype)), tuple(tensor.shape))
+        if found[name] != wanted:
+            raise ModelError(
+                f"{path}: {name!r} is {_shown(found[name])}; expected {_shown(wanted)} by the "
+                "network in model.json"
+            )
+
+
+def _shown(info: TensorInfo) -> str:
+    return f"{info.dtype} {list(info.shape)}"
+
+
+def _check_finite(path: Path, weights: Mapping[str, Tensor]) -> None:
+    for name, tensor in weights.items():
+        if not tensor.isfinite().all():
+            raise ModelError(
+                f"{path}: {name!r} has entries that are NaN or infinite; train the model again"
+            )

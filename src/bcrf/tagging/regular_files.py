@@ -1,0 +1,99 @@
+"""Files of a model's folder, opened only if they are what they should be: regular files inside it,
+no longer than a limit."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
+
+from .errors import ModelError
+
+__all__ = ["check_regular", "is_inside", "open_regular", "parse_json", "read_bytes"]
+
+
+def is_inside(name: str) -> bool:
+    """Whether a relative path in POSIX notation stays inside its folder."""
+    path = PurePosixPath(name)
+    return (
+        bool(path.parts)
+        and path.as_posix() == name
+        and not path.is_absolute()
+        and ".." not in path.parts
+        and not set(name) & set("\\:\0")  # separators and drives of Windows
+    )
+
+
+@contextmanager
+def open_regular(folder: Path, name: str, limit: int) -> Iterator[BinaryIO]:
+    """Open the file `name` of a folder for reading.
+
+    Raises:
+        ModelError: it is missing, lies outside of the folder, is a link, a device, a pipe or a
+            folder, or has more than `limit` bytes.
+    """
+    path = folder / name
+    if not is_inside(name):
+        raise ModelError(f"{path}: is not inside the folder of the model")
+    _refuse_links(folder, name)
+    # Without O_NONBLOCK, opening a pipe waits until somebody writes to it.
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    flags |= getattr(os, "O_BINARY", 0)
+    try:
+        handle = os.open(path, flags)
+    except FileNotFoundError as error:
+        raise ModelError(f"{path}: is missing") from error
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
+    with os.fdopen(handle, "rb") as stream:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise ModelError(f"{path}: expected a regular file, found a folder, device or pipe")
+        if found.st_size > limit:
+            raise ModelError(
+                f"{path}: has {found.st_size:,} bytes; a model may have at most {limit:,} there"
+            )
+        yield stream
+
+
+def check_regular(folder: Path, name: str, limit: int) -> None:
+    """Raise `ModelError` unless `open_regular` would open the file."""
+    with open_regular(folder, name, limit):
+        pass
+
+
+def read_bytes(folder: Path, name: str, limit: int) -> bytes:
+    """The content of a file that `open_regular` opens."""
+    with open_regular(folder, name, limit) as stream:
+        return stream.read(limit)
+
+
+def parse_json(path: Path, content: bytes) -> dict[str, Any]:
+    """The JSON object that a file holds."""
+    try:
+        document = json.loads(content.decode("utf-8"))
+        # Half a character, which JSON can escape, could not be written to a file later.
+        json.dumps(document, ensure_ascii=False).encode()
+    except RecursionError as error:
+        raise ModelError(f"{path}: is damaged: its JSON is nested too deeply") from error
+    except ValueError as error:
+        raise ModelError(f"{path}: is damaged, no JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise ModelError(f"{path}: is damaged: expected a JSON object")
+    return document
+
+
+def _refuse_links(folder: Path, name: str) -> None:
+    """Raise if the file or a folder on the way to it is a symbolic link, which may lead outside."""
+    path = folder
+    for part in PurePosixPath(name).parts:
+        path = path / part
+        if path.is_symlink():
+            raise ModelError(
+                f"{path}: is a symbolic link, which may lead outside of the model's folder; copy "
+                "the folder with the files that its links point to (cp -rL)"
+            )
