@@ -49,7 +49,7 @@ def open_regular(folder: Path, name: str, limit: int) -> Iterator[BinaryIO]:
         raise ModelError(f"{path}: is missing") from error
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
-    with os.fdopen(handle, "rb") as stream:
+    try:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
             raise ModelError(f"{path}: expected a regular file, found a folder, device or pipe")
@@ -57,7 +57,10 @@ def open_regular(folder: Path, name: str, limit: int) -> Iterator[BinaryIO]:
             raise ModelError(
                 f"{path}: has {found.st_size:,} bytes; a model may have at most {limit:,} there"
             )
-        yield stream
+        with os.fdopen(handle, "rb", closefd=False) as stream:
+            yield stream
+    finally:
+        os.close(handle)
 
 
 def check_regular(folder: Path, name: str, limit: int) -> None:

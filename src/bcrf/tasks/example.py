@@ -169,6 +169,8 @@ class Task(ABC):
         labels = values["labels"]
         if not (isinstance(labels, list) and all(isinstance(label, str) for label in labels)):
             raise ValueError("labels must be a list of strings")
+        if len(set(labels)) < len(labels):
+            raise ValueError("labels must be distinct")
         return cls(**{**values, "labels": tuple(labels)})
 
     def _id(self, example: Example, position: int, label: str) -> int:
