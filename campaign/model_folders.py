@@ -1,0 +1,239 @@
+"""Tampered model folders: each is loaded, or refused in one line that names a file.
+
+Loading happens in a forked process with a limit on time and memory. Most folders have right
+digests, as whoever tampers with a model on purpose would write them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bcrf.tagging import ModelError, Tagger
+from tests.tagger_cases import config, trained
+from tests.tagger_cases import run as train
+from tests.tampering import change_description, reseal
+
+from .forks import in_fork
+from .tally import Tally
+
+__all__ = ["run"]
+
+_FULL, _SAMPLE = 2000, 200
+
+# A tiny model is loaded in a tenth of a second and 50 MB; the limits leave room for a busy machine.
+_SECONDS = 20.0
+_MEMORY = 1 << 30
+
+# What stands in the place of a value in JSON.
+_VALUES: list[Any] = [
+    None, True, False, 0, -1, 1, 2, 1.5, -0.0, 10**9, 10**18, -(10**9), 10**400, 1e308,
+    float("nan"), float("inf"), "", "x", "\ud800", "../x", "/dev/zero", "a" * 10_000, [], {}, [[]],
+    [1, 2], {"a": 1}, ["x"] * 10_000, list(range(10_000)), {"auto_map": {"AutoConfig": "x.Y"}},
+    "bregman-1000000000", "mean_field-1000000000", "bregman-0", "viterbi", "O", "BIOES",
+]  # fmt: skip
+
+_DEEP = "[" * 50_000 + "]" * 50_000
+
+
+def run(sample: bool) -> Tally:
+    """Load tampered folders."""
+    tally = Tally()
+    torch.set_num_threads(1)  # a fork has no other threads
+    with tempfile.TemporaryDirectory() as temporary:
+        root = Path(temporary)
+        originals = [_plain_model(root / "plain"), _encoder_model(root / "encoder")]
+        for original in originals:
+            Tagger.load(original).tag([["the", "cat"]])  # imports what forks will need
+        for seed in range(_SAMPLE if sample else _FULL):
+            _try(seed, originals[seed % 2], root / "tampered", tally)
+    return tally
+
+
+def _try(seed: int, original: Path, folder: Path, tally: Tally) -> None:
+    shutil.copytree(original, folder)
+    choice = random.Random(seed)
+    changes = [choice.choice(_CHANGES) for _ in range(choice.choice([1, 1, 1, 2, 3]))]
+    changes.sort(key=_CHANGES.index)  # changes of JSON first, while it still is JSON
+    names = ", ".join(change.__name__.strip("_") for change in changes)
+    for change in changes:
+        change(choice, folder)
+    ended = in_fork(lambda: _load(folder), _SECONDS, _MEMORY)
+    shutil.rmtree(folder)
+    tally.count("tampered folders")
+    where = f"seed {seed} ({original.parent.name}; {names})"
+    if ended.timed_out:
+        tally.fail(f"{where}: took more than {_SECONDS:.0f} s")
+    elif ended.signal is not None:
+        tally.fail(f"{where}: killed by signal {ended.signal}")
+    elif ended.raised:
+        tally.fail(f"{where}: {' | '.join(ended.text.strip().splitlines()[-3:])}")
+    elif "\n" in ended.text or str(folder) not in ended.text:
+        tally.fail(f"{where}: not one line that names a file: {ended.text!r}")
+    else:
+        tally.count("loaded and used" if ended.text.startswith("loaded") else "refused in one line")
+
+
+def _load(folder: Path) -> str:
+    """Load the model and tag with it; the message, if it is refused."""
+    try:
+        Tagger.load(folder).tag([["the", "cat", "saw"], []])
+    except ModelError as error:
+        return str(error)
+    return f"loaded {folder}"
+
+
+# Models to tamper with
+
+
+def _plain_model(folder: Path) -> Path:
+    folder.mkdir()
+    trained(folder, "ner", training={"epochs": 1}).save(folder / "model")
+    return folder / "model"
+
+
+def _encoder_model(folder: Path) -> Path:
+    from tests.test_nn_pretrained import bert, tokenizer
+
+    bert().save_pretrained(folder / "source")
+    tokenizer().save_pretrained(folder / "source")
+    settings = config(folder, model={"pretrained": str(folder / "source")}, training={"epochs": 1})
+    train(settings)
+    Tagger.load(settings.output).save(folder / "model")
+    return folder / "model"
+
+
+# Ways to tamper; each takes a source of randomness and the folder
+
+
+def _change_a_value(choice: random.Random, folder: Path) -> None:
+    change_description(folder, lambda values: _mutate(choice, values))
+
+
+def _change_an_encoder_value(choice: random.Random, folder: Path) -> None:
+    files = sorted((folder / "encoder").glob("*.json"))
+    if not files:
+        return _change_a_value(choice, folder)
+    path = choice.choice(files)
+    values = json.loads(path.read_text(encoding="utf-8"))
+    _mutate(choice, values)
+    path.write_text(json.dumps(values), encoding="utf-8")
+    return _seal(folder)
+
+
+def _mutate(choice: random.Random, values: Any) -> None:
+    """Replace, delete or add a value somewhere in a JSON document."""
+    while True:
+        keys = list(values) if isinstance(values, dict) else list(range(len(values)))
+        if not keys:
+            return
+        key = choice.choice(keys)
+        if isinstance(values[key], dict | list) and values[key] and choice.random() < 0.7:
+            values = values[key]
+            continue
+        action = choice.random()
+        if action < 0.75:
+            values[key] = choice.choice(_VALUES)
+        elif action < 0.9:
+            del values[key]
+        elif isinstance(values, dict):
+            values[choice.choice(["x", "../x", "auto_map", "layers"])] = choice.choice(_VALUES)
+        return
+
+
+def _change_bytes(choice: random.Random, folder: Path) -> None:
+    """Flip, cut or insert bytes in a file; half of the time with new digests."""
+    path = _some_file(choice, folder)
+    content = bytearray(path.read_bytes())
+    place = choice.randrange(len(content) + 1)
+    action = choice.choice(["flip", "cut", "insert", "head"])
+    if action == "flip" and place < len(content):
+        content[place] ^= 1 << choice.randrange(8)
+    elif action == "cut":
+        del content[place:]
+    elif action == "insert":
+        content[place:place] = choice.choice([b"\0", b"\xff" * 9, b"{", b"[" * 5000, b"9" * 5000])
+    else:  # the first bytes of safetensors are the length of the header
+        content[: min(8, len(content))] = choice.randbytes(min(8, len(content)))
+    path.write_bytes(content)
+    if path.name != "model.json" and choice.random() < 0.5:
+        _seal(folder)
+
+
+def _change_the_header(choice: random.Random, folder: Path) -> None:
+    """Change a value in the header of the weights."""
+    path = folder / "model.safetensors"
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    _mutate(choice, header)
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + size :])
+    _seal(folder)
+
+
+def _replace_a_file(choice: random.Random, folder: Path) -> None:
+    """Put nothing, a link, a pipe, a folder or a sparse file in the place of a file."""
+    path = _some_file(choice, folder)
+    content = path.read_bytes()
+    path.unlink()
+    kind = choice.choice(["nothing", "device", "link", "pipe", "folder", "sparse", "deep"])
+    if kind == "device":
+        path.symlink_to(choice.choice(["/dev/zero", "/dev/random", "/dev/stdin", "/dev/null"]))
+    elif kind == "link":
+        path.symlink_to(choice.choice(["/etc/hostname", "..", path.name, "nowhere"]))
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "sparse":
+        with path.open("wb") as stream:
+            stream.write(content)
+            stream.truncate(1 << choice.randrange(33, 43))
+    elif kind == "deep":
+        path.write_text(_DEEP)
+
+
+def _add_a_file(choice: random.Random, folder: Path) -> None:
+    """Add a file; half of the time it is listed."""
+    encoder = folder / "encoder"
+    place = encoder if encoder.is_dir() and choice.random() < 0.7 else folder
+    name = choice.choice(["x.py", "added_tokens.json", "vocab.txt", "x.bin", "x", "é.json"])
+    (place / name).write_text(choice.choice(["", "{}", "import os", _DEEP, '{"a": 1}']))
+    if choice.random() < 0.5:
+        _seal(folder)
+
+
+def _seal(folder: Path) -> None:
+    """Write right digests, unless another change has made that impossible."""
+    with suppress(ValueError):  # `model.json` is no JSON any more
+        reseal(folder)
+
+
+def _some_file(choice: random.Random, folder: Path) -> Path:
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return choice.choice(sorted(path for path in files if path.stat().st_size < 1 << 26))
+
+
+_CHANGES: list[Callable[[random.Random, Path], None]] = [
+    _change_a_value,
+    _change_a_value,
+    _change_a_value,
+    _change_an_encoder_value,
+    _change_an_encoder_value,
+    _change_an_encoder_value,
+    _change_the_header,
+    _add_a_file,
+    _change_bytes,
+    _change_bytes,
+    _replace_a_file,
+]
