@@ -17,7 +17,7 @@ NATIVE := CMakeLists.txt $(wildcard native/*.cpp native/*.h native/*.inl)
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow bench native sanitize lint types format clean
+.PHONY: help demo test test-slow bench campaign native sanitize lint types format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 12
@@ -34,6 +34,9 @@ test-slow: $(DEV)  ## run the slow tests
 bench: $(BENCH_CORE)  ## measure against other libraries, in an environment of its own; ARGS="..."
 	$(BENCH)/python -m benchmarks.peers install
 	$(BENCH)/python -m benchmarks $(ARGS)
+
+campaign: $(DEV)  ## crash, tamper with and mutate everything; ARGS=--sample: a small share of it
+	OMP_NUM_THREADS=1 $(BIN)/python -m campaign $(ARGS)
 
 native: $(CORE)  ## compile the extension in full view; a failure is an error here
 	BCRF_REQUIRE_NATIVE=1 $(call editable,$(VENV)) -vv

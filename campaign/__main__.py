@@ -1,7 +1,8 @@
 """`python -m campaign [PART ...] [--sample]`: run parts of the reliability campaign.
 
-Each part is a module of this package with `run(sample: bool) -> Tally`. Every finished part is a
-line in `campaign/results/campaign.jsonl`. The exit code is 1 if anything failed.
+Each part is a module of this package with `run(sample: bool) -> Tally`. Every finished part of a
+full run is a line in `campaign/results/campaign.jsonl`; `python -m campaign.report` makes
+`docs/reliability.md` from it. The exit code is 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -31,19 +32,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m campaign", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--sample", action="store_true", help="run a small share of each part")
-    parser.add_argument("--log", type=Path, default=LOG, metavar="FILE", help="append results here")
+    parser.add_argument(
+        "--log",
+        type=Path,
+        metavar="FILE",
+        help="append the counts to this file (default: that of the page; none for a sample)",
+    )
     options = parser.parse_args()
+    log = options.log or (None if options.sample else LOG)
     for name in options.parts:
         if name not in PARTS:
             parser.error(f"unknown part {name!r}; expected one of {', '.join(PARTS)}")
     failures = 0
     for name in options.parts or PARTS:
-        failures += _run(name, options.sample, options.log)
+        failures += _run(name, options.sample, log)
     print(f"{failures} failures" if failures else "no failures")
     return 1 if failures else 0
 
 
-def _run(name: str, sample: bool, log: Path) -> int:
+def _run(name: str, sample: bool, log: Path | None) -> int:
     """Run one part, print and log its counts; the number of failures."""
     start = time.perf_counter()
     tally: Tally = import_module(f".{name}", __package__).run(sample)
@@ -52,6 +59,13 @@ def _run(name: str, sample: bool, log: Path) -> int:
     print(f"{name}: {counts}; {len(tally.failures)} failed ({seconds:.0f} s)", flush=True)
     for line in tally.failures:
         print(f"  {line}")
+    if log is not None:
+        _write(log, name, sample, tally, seconds)
+    return len(tally.failures)
+
+
+def _write(log: Path, name: str, sample: bool, tally: Tally, seconds: float) -> None:
+    """Append the counts of a part to the log."""
     row = {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "commit": _commit(),
@@ -65,7 +79,6 @@ def _run(name: str, sample: bool, log: Path) -> int:
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("a", encoding="utf-8") as file:
         file.write(json.dumps(row) + "\n")
-    return len(tally.failures)
 
 
 def _commit() -> str:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import safetensors.torch
 import torch
 
 from bcrf.tagging import ModelError, Tagger
@@ -150,6 +151,16 @@ def _mutate(choice: random.Random, values: Any) -> None:
         return
 
 
+def _change_weights(choice: random.Random, folder: Path) -> None:
+    """Fill a tensor, or one entry of it, with an extreme number."""
+    weights = safetensors.torch.load_file(folder / "model.safetensors")
+    tensor = weights[choice.choice(sorted(weights))].flatten()  # a view: tensors are contiguous
+    place = slice(None) if choice.random() < 0.5 else choice.randrange(len(tensor))
+    tensor[place] = choice.choice([1e38, -1e38, 1e30, 1e20, 1e-45, float("nan"), float("-inf")])
+    safetensors.torch.save_file(weights, folder / "model.safetensors")
+    _seal(folder)
+
+
 def _change_bytes(choice: random.Random, folder: Path) -> None:
     """Flip, cut or insert bytes in a file; half of the time with new digests."""
     path = _some_file(choice, folder)
@@ -231,6 +242,7 @@ _CHANGES: list[Callable[[random.Random, Path], None]] = [
     _change_an_encoder_value,
     _change_an_encoder_value,
     _change_an_encoder_value,
+    _change_weights,
     _change_the_header,
     _add_a_file,
     _change_bytes,
