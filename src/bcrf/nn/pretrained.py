@@ -153,14 +153,17 @@ class PretrainedEncoder(nn.Module):
 
 def _encode(tokenizer: Any, words: Sequence[str], special: bool = False) -> Any:
     """The words in pieces; whatever the tokenizer's files say, nothing is cut off or filled up."""
-    return tokenizer(
-        list(words),
-        is_split_into_words=True,
-        add_special_tokens=special,
-        truncation=False,
-        padding=False,
-        verbose=False,
-    )
+    try:
+        return tokenizer(
+            list(words),
+            is_split_into_words=True,
+            add_special_tokens=special,
+            truncation=False,
+            padding=False,
+            verbose=False,
+        )
+    except Exception as error:  # the tokenizers package raises nothing more special
+        raise ValueError(f"pretrained: the tokenizer cannot split these words: {error}") from error
 
 
 def _frame(module: Any, tokenizer: Any, window: int | None) -> Frame:

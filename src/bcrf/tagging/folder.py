@@ -25,7 +25,7 @@ from .limits import (
     MAX_ENCODER_FILES,
     MAX_WEIGHTS_BYTES,
 )
-from .regular_files import check_regular, is_inside, open_regular, parse_json, read_bytes
+from .regular_files import is_inside, open_regular, parse_json, read_bytes
 from .swapping import standing
 from .tensors import TensorInfo, load_tensors, save_tensors, tensor_infos
 
@@ -192,8 +192,7 @@ def read_encoder_file(folder: Path, name: str, expected: str) -> bytes:
 
 def weight_infos(folder: Path) -> dict[str, TensorInfo]:
     """Types and shapes of the weights, from the header of their file alone."""
-    check_regular(folder, WEIGHTS, MAX_WEIGHTS_BYTES)
-    return tensor_infos(folder / WEIGHTS)
+    return tensor_infos(folder, WEIGHTS)
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:

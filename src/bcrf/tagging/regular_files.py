@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from .errors import ModelError
 
-__all__ = ["check_regular", "is_inside", "open_regular", "parse_json", "read_bytes"]
+__all__ = ["is_inside", "open_regular", "parse_json", "read_bytes"]
 
 
 def is_inside(name: str) -> bool:
@@ -61,12 +61,6 @@ def open_regular(folder: Path, name: str, limit: int) -> Iterator[BinaryIO]:
             yield stream
     finally:
         os.close(handle)
-
-
-def check_regular(folder: Path, name: str, limit: int) -> None:
-    """Raise `ModelError` unless `open_regular` would open the file."""
-    with open_regular(folder, name, limit):
-        pass
 
 
 def read_bytes(folder: Path, name: str, limit: int) -> bytes:

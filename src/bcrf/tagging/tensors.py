@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,6 +10,8 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from .errors import ModelError
+from .limits import MAX_DESCRIPTION_BYTES, MAX_WEIGHTS_BYTES
+from .regular_files import open_regular, parse_json
 
 __all__ = ["TensorInfo", "load_tensors", "save_tensors", "tensor_infos"]
 
@@ -47,25 +50,40 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def tensor_infos(path: Path) -> dict[str, TensorInfo]:
+def tensor_infos(folder: Path, name: str) -> dict[str, TensorInfo]:
     """Types and shapes of the tensors of such a file; only its header is read.
+
+    A safetensors file is the length of the header in eight bytes, the header in JSON, and the
+    numbers of all tensors. The library maps the whole file into memory before it looks at the
+    header; this function first makes sure that the file is as long as its header says.
 
     Raises:
         ModelError: the file is no safetensors file, or not as long as its header says.
     """
-    library = _safetensors()
+    path = folder / name
+    with open_regular(folder, name, MAX_WEIGHTS_BYTES) as stream:
+        size = int.from_bytes(stream.read(8), "little")
+        if size > MAX_DESCRIPTION_BYTES:
+            raise _damaged(path, "its header is too long")
+        try:
+            header = parse_json(path, stream.read(size))
+        except ModelError as error:
+            raise _damaged(path, "its header is no JSON object") from error
+        length = os.fstat(stream.fileno()).st_size
+    header.pop("__metadata__", None)
     try:
-        with library.safe_open(path, framework="pt") as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-            return {
-                name: TensorInfo(part.get_dtype(), tuple(part.get_shape()))
-                for name, part in slices.items()
-            }
-    except library.SafetensorError as error:
-        raise _damaged(path, error) from error
+        infos = {
+            key: TensorInfo(value["dtype"], tuple(value["shape"])) for key, value in header.items()
+        }
+        end = max((value["data_offsets"][1] for value in header.values()), default=0)
+    except (KeyError, IndexError, TypeError) as error:
+        raise _damaged(path, "its header is malformed") from error
+    if length != 8 + size + end:
+        raise _damaged(path, f"it has {length:,} bytes, by its header {8 + size + end}")
+    return infos
 
 
-def _damaged(path: Path, error: Exception) -> ModelError:
+def _damaged(path: Path, error: Exception | str) -> ModelError:
     reason = " ".join(str(error).split())
     return ModelError(f"{path}: has been changed since it was written, or damaged: {reason}")
 
