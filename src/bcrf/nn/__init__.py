@@ -3,7 +3,7 @@
 from .attention import SelfAttentiveEncoder
 from .batch import PADDING, UNKNOWN, Batch, Spellings, collate
 from .characters import CharacterCNN
-from .clipping import clip_gradients
+from .clipping import clip_gradients, largest_gradient
 from .config import ModelConfig, Sizes
 from .embeddings import WordEmbeddings
 from .lazy_adam import LazyAdam
@@ -34,6 +34,7 @@ __all__ = [
     "collate",
     "decoder",
     "default_decoder",
+    "largest_gradient",
     "probability_solver",
     "training_solver",
 ]

@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .swapping import standing
+from .atomic_folder import current_path
 from .tensors import load_tensors, save_tensors
 
 __all__ = [
@@ -47,7 +47,7 @@ class ModelError(ValueError):
 
 def locate(path: Path) -> Path:
     """The model's folder: `path`, or its best model, if it is the folder of a training run."""
-    for folder in (standing(path), standing(path / "best")):
+    for folder in (current_path(path), current_path(path / "best")):
         if (folder / DESCRIPTION).is_file():
             return folder
     if not path.exists():
