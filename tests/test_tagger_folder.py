@@ -12,8 +12,8 @@ import torch
 
 import bcrf
 from bcrf.tagging import ModelError, Tagger
-from bcrf.tagging.folder import VERSION
 from bcrf.tagging.atomic_folder import current_path, recover, replace_folder
+from bcrf.tagging.folder import VERSION
 from tests.tagger_cases import Change, pairs, trained, weights_equal
 
 ROOT = Path(__file__).resolve().parents[1]

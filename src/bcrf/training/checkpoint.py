@@ -132,31 +132,26 @@ def load_checkpoint(folder: Path, config: Config, fingerprint: str) -> Checkpoin
 def _read_progress(path: Path, values: dict[str, Any], config: Config) -> Progress:
     """The progress in `training.json`, checked against the config."""
     _check_keys(path, "progress.", values, [field.name for field in dataclasses.fields(Progress)])
-    progress = Progress(**values)
-    epochs = config.training.epochs
     has_dev = config.data.dev is not None
-    expected = {
-        "epoch": (_is_count(progress.epoch, 1, epochs), f"a number from 1 to {epochs}"),
-        "best_epoch": (
-            _is_count(progress.best_epoch, 1, epochs) and progress.best_epoch <= progress.epoch,
-            "a number from 1 to epoch",
-        ),
-        "best_score": (
-            _is_score(progress.best_score) if has_dev else progress.best_score is None,
-            "a finite number" if has_dev else "null, as there are no dev sentences",
-        ),
-        "log_size": (_is_count(progress.log_size, 0), "a number of bytes"),
-        "reason": (
-            progress.reason in (None, *REASONS),
-            f"null or one of {', '.join(REASONS)}",
-        ),
-    }
-    for key, (valid, what) in expected.items():
+    score_form = "a number from 0 to 1" if has_dev else "null, as there are no dev sentences"
+
+    def check(key: str, valid: bool, form: str) -> None:
         if not valid:
-            raise ModelError(
-                f"{path}: progress.{key} must be {what}, found {getattr(progress, key)!r:.60}"
-            )
-    return progress
+            raise ModelError(f"{path}: progress.{key} must be {form}, found {values[key]!r:.60}")
+
+    def check_count(key: str, least: int, most: float) -> None:
+        value = values[key]
+        valid = type(value) is int and least <= value <= most
+        check(key, valid, f"a whole number from {least} to {most}")
+
+    check_count("epoch", 1, config.training.epochs)
+    check_count("best_epoch", 1, values["epoch"])
+    check_count("log_size", 0, math.inf)
+    score = values["best_score"]
+    is_score = type(score) in (int, float) and 0 <= score <= 1
+    check("best_score", is_score if has_dev else score is None, score_form)
+    check("reason", values["reason"] in (None, *REASONS), f"null or one of {', '.join(REASONS)}")
+    return Progress(**values)
 
 
 def _check_keys(path: Path, prefix: str, values: dict[str, Any], known: Iterable[str]) -> None:
@@ -169,14 +164,6 @@ def _check_keys(path: Path, prefix: str, values: dict[str, Any], known: Iterable
             raise ModelError(
                 f"{path}: unknown key '{prefix}{key:.60}'; expected {', '.join(known)}"
             )
-
-
-def _is_count(value: object, least: int, most: float = math.inf) -> bool:
-    return type(value) is int and least <= value <= most
-
-
-def _is_score(value: object) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
 
 
 def _differences(
