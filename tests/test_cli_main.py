@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import signal
 import sys
+import threading
+import time
 from pathlib import Path
 from types import ModuleType
 
@@ -107,6 +111,45 @@ def test_an_interrupt_is_said_in_one_line(monkeypatch, capsys):
     monkeypatch.setattr(importlib.import_module("bcrf.cli.check"), "run", stop)
     assert main(["check"]) == 130
     assert capsys.readouterr().err == "bcrf: interrupted\n"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGTERM")
+def test_a_termination_is_said_in_one_line(monkeypatch, capsys):
+    def stop(arguments: list[str]) -> int:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+        return 0
+
+    monkeypatch.setattr(importlib.import_module("bcrf.cli.check"), "run", stop)
+    handlers = [signal.SIG_DFL, lambda number, frame: None]
+    try:
+        for handler in handlers:
+            signal.signal(signal.SIGTERM, handler)
+            assert main(["check"]) == 143
+            assert capsys.readouterr().err == "bcrf: terminated\n"
+            assert signal.getsignal(signal.SIGTERM) is handler
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def test_signals_that_are_not_ours_to_handle(monkeypatch):
+    """Where the caller ignores SIGTERM, and in threads, which must not handle signals."""
+    found = []
+
+    def look(arguments: list[str]) -> int:
+        found.append(signal.getsignal(signal.SIGTERM))
+        return 0
+
+    monkeypatch.setattr(importlib.import_module("bcrf.cli.check"), "run", look)
+    thread = threading.Thread(target=main, args=(["check"],))
+    thread.start()
+    thread.join()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        assert main(["check"]) == 0
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    assert found == [signal.SIG_DFL, signal.SIG_IGN]
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,14 @@ def test_training_from_toml_with_settings_of_the_command_line(tmp_path):
     assert re.fullmatch(rf"{tmp_path}/run/best: the model of epoch \d, .* % on dev \(done\)", last)
 
 
-def test_a_run_that_was_interrupted_is_resumed(tmp_path):
+@pytest.mark.parametrize(
+    ("number", "code", "message"),
+    [
+        (signal.SIGINT, 130, "bcrf: interrupted"),
+        pytest.param(signal.SIGTERM, 143, "bcrf: terminated", marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_that_was_interrupted_is_resumed(tmp_path, number, code, message):
     config = write_config(tmp_path, training={"epochs": 500, "log_every": 1000})
     process = subprocess.Popen(
         [*COMMAND, "train", str(config)],
@@ -85,19 +92,45 @@ def test_a_run_that_was_interrupted_is_resumed(tmp_path):
     assert process.stdout is not None
     while not process.stdout.readline().startswith("epoch 2/500"):
         assert process.poll() is None
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == code
     assert errors.splitlines() == [
         f"bcrf: stopped; what was completed is in {tmp_path}/run, and --resume goes on",
-        "bcrf: interrupted",
+        message,
     ]
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["best", "last", "metrics.jsonl"]
     state = json.loads((tmp_path / "run" / "last" / "training.json").read_text())
     done = state["progress"]["epoch"]
     assert done >= 2
     more = f"--training.epochs={done + 1}"
     # The number of epochs belongs to the schedule, so that it cannot change.
     assert "training.epochs" in bcrf("train", config, "--resume", more, code=1).stderr
+
+
+def test_a_second_training_ends_at_once(tmp_path):
+    config = write_config(tmp_path)
+    first = train(Config.from_dict(read_config(str(config))))
+    next(first)
+    errors = bcrf("train", config, "--overwrite", code=1).stderr
+    expected = (
+        rf"bcrf: error: {tmp_path}/run is in use by another training \(process {os.getpid()} "
+    )
+    assert re.match(expected, errors)
+    assert errors.count("\n") == 1
+    assert len(list(first)) > 1
+
+
+def test_another_number_of_threads_is_one_line(tmp_path):
+    config = write_config(tmp_path, training={"epochs": 2})
+    for event in train(Config.from_dict(read_config(str(config)))):
+        if isinstance(event, Epoch):
+            break
+    path = tmp_path / "run" / "metrics.jsonl"
+    path.write_text(re.sub(r'"threads": \d+', '"threads": 77', path.read_text()))
+    errors = bcrf("train", config, "--resume", PYTHONWARNINGS="").stderr
+    assert errors.startswith(f"bcrf: warning: {tmp_path}/run was begun with 77 threads, now there ")
+    assert errors.count("\n") == 1
 
 
 def test_resuming_ends_as_if_nothing_had_happened(tmp_path, capsys):

@@ -12,8 +12,8 @@ import torch
 
 import bcrf
 from bcrf.tagging import ModelError, Tagger
+from bcrf.tagging.atomic_folder import current_path, recover, replace_folder
 from bcrf.tagging.folder import VERSION
-from bcrf.tagging.swapping import replace_folder, settle, standing
 from tests.tagger_cases import Change, pairs, trained, weights_equal
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -98,11 +98,14 @@ def test_devices(tagger, tmp_path):
 
 
 def test_a_missing_package_is_named(tagger, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "safetensors.torch", None)
-    monkeypatch.setitem(sys.modules, "safetensors", None)
+    tagger.save(tmp_path / "model")
+    for name in ("safetensors", "safetensors.torch", "filelock"):
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match=r"safetensors.*pip install 'bcrf\[tagger\]'"):
-        tagger.save(tmp_path / "model")
-    assert not (tmp_path / "model").exists()
+        Tagger.load(tmp_path / "model")
+    with pytest.raises(ImportError, match=r"filelock: pip install 'bcrf\[tagger\]'"):
+        tagger.save(tmp_path / "other")
+    assert not (tmp_path / "other").exists()
 
 
 # ------------------------------------------------------------------------------------------- damage
@@ -242,8 +245,10 @@ def test_a_failure_leaves_the_old_folder(tmp_path):
 
 KILLED = """
 import os, signal, sys
-from bcrf.tagging.swapping import replace_folder, os as module
+from bcrf.tagging import atomic_folder
+from bcrf.tagging.atomic_folder import replace_folder, os as module
 
+atomic_folder._exchange = lambda one, other: False  # a system that needs two renames
 moment = int(sys.argv[2])
 rename, count = os.rename, 0
 def rename_and_die(source, target):
@@ -267,8 +272,8 @@ def test_a_killed_process_leaves_a_folder_that_stands(tmp_path, moment):
     command = [sys.executable, "-c", KILLED, str(folder), str(moment)]
     assert subprocess.run(command, cwd=ROOT).returncode < 0
     assert folder.exists() == (moment == 0)
-    assert (standing(folder) / "file").read_text() == "old"
-    settle(folder)
+    assert (current_path(folder) / "file").read_text() == "old"
+    recover(folder)
     assert (folder / "file").read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["a[b]"]
 

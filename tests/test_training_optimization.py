@@ -84,7 +84,7 @@ def test_the_state_goes_on_where_it_was():
         gradients(first)
         first.step(step)
     second.model.load_state_dict(first.model.state_dict())
-    second.load_state({name: tensor.clone() for name, tensor in first.state().items()})
+    second.load_state({name: tensor.clone() for name, tensor in first.state().items()}, steps=3)
     assert {name.rpartition(".")[2] for name in first.state()} == {"step", "exp_avg", "exp_avg_sq"}
     for subject in (first, second):
         gradients(subject)

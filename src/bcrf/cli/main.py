@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module, metadata
 
 from .errors import explain
@@ -25,23 +28,31 @@ COMMANDS = {
 """What each command does. Its module in this package has `run(arguments) -> exit code`."""
 
 _USAGE = 2
-# As a shell says it of a program that was stopped by SIGINT, or by SIGPIPE.
-_INTERRUPTED, _BROKEN_PIPE = 130, 141
+# As a shell says it of a program that was stopped by SIGINT, SIGPIPE or SIGTERM.
+_INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 130, 141, 143
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM has arrived. Commands end as they do after Ctrl-C."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code.
 
     0: done. 1: the user's data, files or settings are at fault, or a check has found something;
-    standard error says what. 2: the command line is wrong. 130: interrupted (Ctrl-C).
+    standard error says what. 2: the command line is wrong. 130: interrupted (Ctrl-C). 143:
+    terminated (SIGTERM).
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if sys.stdout is None:  # closed by the caller (`>&-`)
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     try:
-        with reserved_standard_input():
+        with reserved_standard_input(), _raising_at_sigterm():
             code = _run(arguments)
-        sys.stdout.flush()  # here, where a closed pipe is expected
+            sys.stdout.flush()  # here, where a closed pipe is expected
+    except _Terminated:
+        print("bcrf: terminated", file=sys.stderr)
+        return _TERMINATED
     except KeyboardInterrupt:
         print("bcrf: interrupted", file=sys.stderr)
         return _INTERRUPTED
@@ -69,6 +80,25 @@ def _run(arguments: list[str]) -> int:
     command = import_module(f".{arguments[0]}", __package__)
     code: int = command.run(arguments[1:])
     return code
+
+
+@contextmanager
+def _raising_at_sigterm() -> Iterator[None]:
+    """Raise `_Terminated` in the block when SIGTERM arrives, unless the caller ignores it."""
+    handled = threading.current_thread() is threading.main_thread()  # others must not set handlers
+    before = signal.getsignal(signal.SIGTERM)
+    if not handled or before in (signal.SIG_IGN, None):  # None: not a handler of Python
+        yield
+        return
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(number: int, frame: object) -> None:
+    raise _Terminated
 
 
 def _parser() -> argparse.ArgumentParser:

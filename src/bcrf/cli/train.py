@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from .config_file import overlaid, read_config
@@ -41,7 +43,7 @@ def run(arguments: list[str]) -> int:
         parser.error("--resume and --overwrite exclude each other")
     config = _config(path, given)
     try:
-        with progress_bar() as update:
+        with _one_line_warnings(), progress_bar() as update:
             for event in _begun(train(config, resume=resume, overwrite=overwrite)):
                 tell(event, update)
     except KeyboardInterrupt:
@@ -78,6 +80,18 @@ def tell(event: Event, update: Update) -> None:
             score = f", {percent(event.best_score)} on dev" if event.best_score is not None else ""
             print(f"{event.model}: the model of epoch {event.best_epoch}{score} ({event.reason})")
     sys.stdout.flush()  # for those who look on through a pipe
+
+
+@contextmanager
+def _one_line_warnings() -> Iterator[None]:
+    """Show warnings as the messages that they are, without the line of code they come from."""
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        print(f"bcrf: warning: {message}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
 
 
 def _begun(events: Iterator[Event]) -> Iterator[Event]:

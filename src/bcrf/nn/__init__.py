@@ -3,7 +3,7 @@
 from .attention import SelfAttentiveEncoder
 from .batch import PADDING, UNKNOWN, Batch, Spellings, collate
 from .characters import CharacterCNN
-from .clipping import clip_gradients
+from .clipping import clip_gradients, largest_gradient
 from .config import ModelConfig, Sizes
 from .embeddings import WordEmbeddings
 from .lazy_adam import LazyAdam
@@ -41,6 +41,7 @@ __all__ = [
     "collate",
     "decoder",
     "default_decoder",
+    "largest_gradient",
     "named_iterations",
     "probability_solver",
     "training_solver",

@@ -1,13 +1,14 @@
-"""Clipping of gradients, sparse ones included."""
+"""Norms and clipping of gradients, sparse ones included."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
-__all__ = ["clip_gradients"]
+__all__ = ["clip_gradients", "largest_gradient"]
 
 
 @torch.no_grad()
@@ -18,6 +19,26 @@ def clip_gradients(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
     """
     if not max_norm > 0:
         raise ValueError(f"max_norm must be positive, got {max_norm}")
+    values = _gradient_values(parameters)
+    norm: Tensor = torch.linalg.vector_norm(_norms(values, 2))
+    scale = (max_norm / (norm + 1e-6)).clamp_max(1.0)
+    for value in values:
+        value.mul_(scale.to(value.device))
+    return norm
+
+
+@torch.no_grad()
+def largest_gradient(parameters: Iterable[Tensor]) -> Tensor:
+    """Return the largest magnitude in all gradients, a scalar on their device.
+
+    It is finite exactly if all gradients are. Reading it waits for the device; computing it does
+    not.
+    """
+    return _norms(_gradient_values(parameters), math.inf).amax()
+
+
+def _gradient_values(parameters: Iterable[Tensor]) -> list[Tensor]:
+    """The numbers of all gradients; of a sparse one, those of its rows."""
     values = []
     for parameter in parameters:
         gradient = parameter.grad
@@ -27,11 +48,16 @@ def clip_gradients(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
             # Only then are the values of each row added up.
             parameter.grad = gradient = gradient.coalesce()
         values.append(gradient.values() if gradient.is_sparse else gradient)
-    if not values:
-        return torch.zeros(())
-    norms = [torch.linalg.vector_norm(value, dtype=torch.float32) for value in values]
-    norm: Tensor = torch.linalg.vector_norm(torch.stack([n.to(norms[0].device) for n in norms]))
-    scale = (max_norm / (norm + 1e-6)).clamp_max(1.0)
-    for value in values:
-        value.mul_(scale.to(value.device))
-    return norm
+    return values
+
+
+def _norms(values: list[Tensor], order: float) -> Tensor:
+    """The norm of each tensor, [N] on the device of the first; 0 where there are no numbers."""
+    norms = [
+        torch.linalg.vector_norm(value, order, dtype=torch.float32)
+        for value in values
+        if value.numel()
+    ]
+    if not norms:
+        return torch.zeros(1)
+    return torch.stack([norm.to(norms[0].device) for norm in norms])

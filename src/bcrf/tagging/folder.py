@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from ..data import sha256, sha256_of_stream
+from .atomic_folder import current_path
 from .errors import ModelError
 from .limits import (
     MAX_DESCRIPTION_BYTES,
@@ -26,7 +27,6 @@ from .limits import (
     MAX_WEIGHTS_BYTES,
 )
 from .regular_files import is_inside, open_regular, parse_json, read_bytes
-from .swapping import standing
 from .tensors import TensorInfo, load_tensors, save_tensors, tensor_infos
 
 __all__ = [
@@ -94,7 +94,7 @@ class Description(NamedTuple):
 
 def locate(path: Path) -> Path:
     """The model's folder: `path`, or its best model, if it is the folder of a training run."""
-    for folder in (standing(path), standing(path / "best")):
+    for folder in (current_path(path), current_path(path / "best")):
         if (folder / DESCRIPTION).is_file():
             return folder
     if not path.exists():

@@ -24,12 +24,9 @@ from .folder import Description
 from .inputs import Vocabularies
 from .limits import MAX_ENCODER_NUMBER, check_labels, check_methods, check_network
 from .regular_files import parse_json
-from .tensors import TensorInfo
+from .tensors import DTYPES, TensorInfo
 
 __all__ = ["ModelParts", "read_model"]
-
-# The names that safetensors has for the types of weights.
-_DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64", torch.bool: "BOOL"}
 
 
 @dataclass(frozen=True)
@@ -148,7 +145,7 @@ def _check_weights(
         if name not in expected:
             raise ModelError(f"{path}: the network in model.json has no weights {name!r:.60}")
         tensor = expected[name]
-        wanted = TensorInfo(_DTYPES.get(tensor.dtype, str(tensor.dtype)), tuple(tensor.shape))
+        wanted = TensorInfo(DTYPES.get(tensor.dtype, str(tensor.dtype)), tuple(tensor.shape))
         if found[name] != wanted:
             raise ModelError(
                 f"{path}: {name!r} is {_shown(found[name])}; expected {_shown(wanted)} by the "

@@ -18,6 +18,7 @@ from ..nn import TaggerModel, default_decoder
 from ..nn import decoder as decoder_named
 from ..tasks import Example, Task
 from . import folder as folders
+from .atomic_folder import read_consistently, replace_folder, report_write_errors
 from .decoding import check_repair, label
 from .devices import choose_device
 from .errors import ModelError
@@ -26,7 +27,6 @@ from .model_reader import read_model
 from .probabilities import probabilities as probabilities_of
 from .results import Evaluation, Tagged
 from .sentences import as_sentence
-from .swapping import replace_folder
 
 __all__ = ["Tagger"]
 
@@ -226,9 +226,13 @@ class Tagger:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a folder, which appears whole or not at all; a model that was there
-        is replaced."""
-        folders.check_replaceable(Path(path))
-        with replace_folder(path) as folder:
+        is replaced. Processes and threads that save to one folder do so one after the other."""
+        remedy = "whatever was there before is unchanged"
+        with (
+            report_write_errors(path, "cannot save the model", remedy),
+            replace_folder(path) as folder,
+        ):
+            folders.check_replaceable(Path(path))
             self.write(folder)
 
     def write(self, folder: Path) -> None:
@@ -259,7 +263,13 @@ class Tagger:
                 version.
         """
         place = choose_device(device)
-        folder = folders.locate(Path(path))
+        return read_consistently(
+            lambda: folders.locate(Path(path)), lambda folder: cls._read(folder, place)
+        )
+
+    @classmethod
+    def _read(cls, folder: Path, place: torch.device) -> Tagger:
+        """The model in a folder that nobody replaces meanwhile."""
         parts = read_model(folder)
         values = parts.values
         try:

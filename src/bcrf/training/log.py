@@ -7,7 +7,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MetricsLog"]
+__all__ = ["MetricsLog", "logged_threads"]
+
+# The longest first line that is looked at, in bytes; it holds the config.
+_FIRST_LINE = 1 << 20
 
 
 class MetricsLog:
@@ -21,14 +24,17 @@ class MetricsLog:
 
     def __init__(self, path: Path, size: int = 0) -> None:
         path.touch()
-        self._file = path.open("r+b")
-        self._file.truncate(self._file.read(size).rfind(b"\n") + 1)
+        # Without a buffer: after an error no rest is left that closing the file would write.
+        self._file = path.open("r+b", buffering=0)
+        kept = self._file.read(min(size, path.stat().st_size))
+        self._file.truncate(kept.rfind(b"\n") + 1)
         self._file.seek(0, os.SEEK_END)
 
     def add(self, event: str, values: dict[str, Any]) -> None:
         line = json.dumps({"event": event} | values, ensure_ascii=False)
-        self._file.write(line.encode() + b"\n")
-        self._file.flush()
+        rest = memoryview(line.encode() + b"\n")
+        while rest:
+            rest = rest[self._file.write(rest) :]
 
     def size(self) -> int:
         """Bytes so far; they have reached the disk."""
@@ -37,3 +43,14 @@ class MetricsLog:
 
     def close(self) -> None:
         self._file.close()
+
+
+def logged_threads(path: Path) -> int | None:
+    """The number of threads that a run began with; None if its log does not say."""
+    try:
+        with path.open("rb") as file:
+            start = json.loads(file.readline(_FIRST_LINE))
+        threads = start["threads"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return threads if isinstance(threads, int) else None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import shutil
 import time
+import warnings
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import torch
@@ -14,34 +15,39 @@ import torch
 from ..data import LengthBatches
 from ..nn import TaggerModel
 from ..tagging import Evaluation, Tagger, choose_device
-from ..tagging.folder import check_replaceable
-from ..tagging.swapping import replace_folder, settle, standing
+from ..tagging.atomic_folder import recover, remove_folder, replace_folder, report_write_errors
 from .checkpoint import Progress, load_checkpoint, save_checkpoint
 from .config import Config
 from .corpus import Corpus, prepare, stack_targets
 from .events import Epoch, Event, Finished, Started, Step
-from .log import MetricsLog
+from .log import MetricsLog, logged_threads
 from .optimization import Optimization
+from .output import BEST, LAST, LOG, reserve_output
 from .randomness import seeded
 from .workers import Workers, join
 
 __all__ = ["train"]
-
-_BEST, _LAST, _LOG = "best", "last", "metrics.jsonl"
 
 
 def train(config: Config, *, resume: bool = False, overwrite: bool = False) -> Iterator[Event]:
     """Train a tagger; its best and last states are saved in `config.output` after each epoch.
 
     Under `torchrun` all processes train together; only the first one writes, and tells anything.
+    While it runs, no other training can write to the folder.
 
     Args:
         resume: go on from the last epoch that was saved there, if there is one. On a CPU the
             outcome equals, bit by bit, that of a run that was never interrupted.
         overwrite: begin anew, whatever is saved there.
+
+    Raises:
+        FloatingPointError: a loss or a gradient is not finite; the last saved epoch is intact.
+        OSError: another training writes to the folder, or an epoch cannot be saved.
     """
-    _check_output(Path(config.output), resume or overwrite)
-    with join(choose_device(config.training.device)) as workers:
+    with (
+        join(choose_device(config.training.device)) as workers,
+        reserve_output(Path(config.output), workers, resume or overwrite),
+    ):
         for event in _Run(config, workers).events(resume):
             if workers.is_main:
                 yield event
@@ -74,14 +80,15 @@ class _Run:
     def events(self, resume: bool) -> Iterator[Event]:
         progress = Progress()
         if self.workers.is_main:
-            for name in (_BEST, _LAST):
-                settle(self.output / name)
+            for name in (BEST, LAST):
+                recover(self.output / name)
         self.workers.wait()
         if resume:
-            checkpoint = load_checkpoint(self.output / _LAST, self.config, self.fingerprint)
+            checkpoint = load_checkpoint(self.output / LAST, self.config, self.fingerprint)
             if checkpoint is not None:
-                checkpoint.restore(self.tagger, self.optimization)
                 progress = checkpoint.progress
+                steps = progress.epoch * self.steps
+                checkpoint.restore(self.tagger, self.optimization, steps)
         self.workers.check_same("last epoch", str(progress.epoch))
         log = self._open_output(progress) if self.workers.is_main else None
         try:
@@ -93,11 +100,15 @@ class _Run:
                     loss += step.loss * step.sentences
                     seconds += duration
                     if log is not None and step.step % self.config.training.log_every == 0:
-                        log.add("step", dataclasses.asdict(step))
+                        with self._saving(progress):
+                            log.add("step", dataclasses.asdict(step))
+                self._update_weights(progress.epoch + 1)
                 evaluation = self._evaluate()
-                epoch, progress = self._judge(progress, loss, seconds, evaluation)
+                epoch, after = self._judge(progress, loss, seconds, evaluation)
                 if log is not None:
-                    progress = self._save(progress, epoch, log)
+                    with self._saving(progress):
+                        after = self._save(after, epoch, log)
+                progress = after
                 yield epoch
             yield self._finished(progress)
         finally:
@@ -109,6 +120,7 @@ class _Run:
     def _epoch(self, epoch: int) -> Iterator[tuple[Step, float]]:
         """Learn from every batch; what happened, and the seconds it took."""
         workers, model = self.workers, self.tagger.model
+        checked = 0
         batches = self.plan.epoch(epoch)
         shares = self.plan.epoch(epoch, workers.rank, workers.world)
         for number, (batch, share) in enumerate(zip(batches, shares, strict=True), start=1):
@@ -118,12 +130,15 @@ class _Run:
                 try:
                     loss = self._gradients(share, len(batch))
                 except ValueError as error:  # labels are legal, so the scores are not
-                    raise _diverged(epoch, number, str(error)) from error
+                    raise _diverged(epoch, f"step {number}", str(error)) from error
             workers.sum_gradients(model)
             (loss,) = workers.sum(loss)
             if not math.isfinite(loss):
-                raise _diverged(epoch, number, f"the loss is {loss}")
+                raise _diverged(epoch, f"step {number}", f"the loss is {loss}")
             rate = self.optimization.step((epoch - 1) * self.steps + number - 1)
+            if number % self.config.training.log_every == 0 or number == self.steps:
+                self._check_gradients(epoch, checked + 1, number)
+                checked = number
             tokens = sum(len(self.corpus.train[index]) for index in batch)
             step = Step(epoch, number, self.steps, loss, rate, len(batch), tokens)
             yield step, time.perf_counter() - start
@@ -145,9 +160,23 @@ class _Run:
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.item()
 
+    def _check_gradients(self, epoch: int, first: int, last: int) -> None:
+        """Raise, in all processes, if a gradient of these steps was not finite."""
+        finite = self.optimization.gradients_are_finite()
+        if any(self.workers.sum(not finite)):
+            steps = f"step {last}" if first == last else f"steps {first} to {last}"
+            raise _diverged(epoch, steps, "a gradient is not finite")
+
+    def _update_weights(self, epoch: int) -> None:
+        """Complete the weights at the end of an epoch, in all processes; raise, in all of them,
+        if one is not finite."""
+        self.optimization.flush()
+        finite = self.optimization.weights_are_finite()
+        if any(self.workers.sum(not finite)):
+            raise _diverged(epoch, f"step {self.steps}", "a weight is not finite")
+
     def _evaluate(self) -> Evaluation | None:
         """On dev, in the main process."""
-        self.optimization.flush()  # in all processes, so that their weights stay the same
         if self.corpus.dev is None or not self.workers.is_main:
             return None
         return self.tagger.evaluate_examples(self.corpus.dev)
@@ -190,16 +219,40 @@ class _Run:
     # Files, in the main process
 
     def _open_output(self, progress: Progress) -> MetricsLog:
-        self.output.mkdir(parents=True, exist_ok=True)
-        if not progress.epoch:
-            for name in (_BEST, _LAST):
-                shutil.rmtree(self.output / name, ignore_errors=True)
-        log = MetricsLog(self.output / _LOG, progress.log_size)
-        if not progress.log_size:
-            versions = {"torch": torch.__version__, "threads": torch.get_num_threads()}
-            values = dataclasses.asdict(self._started(progress)) | versions
-            log.add("start", values | {"config": self.config.to_dict()})
+        path = self.output / LOG
+        with self._saving(progress):
+            if not progress.epoch:
+                # In this order: without a last state, nobody takes up the run whose best is gone.
+                for name in (LAST, BEST):
+                    remove_folder(self.output / name)
+            else:
+                self._warn_of_threads(logged_threads(path))
+            log = MetricsLog(path, progress.log_size)
+            if not progress.log_size:
+                versions = {"torch": torch.__version__, "threads": torch.get_num_threads()}
+                values = dataclasses.asdict(self._started(progress)) | versions
+                log.add("start", values | {"config": self.config.to_dict()})
         return log
+
+    def _warn_of_threads(self, before: int | None) -> None:
+        now = torch.get_num_threads()
+        if before not in (None, now):
+            warnings.warn(
+                f"{self.output} was begun with {before} threads, now there are {now}: the weights "
+                f"may differ in the last bits from those of an uninterrupted run; with "
+                f"OMP_NUM_THREADS={before} they do not",
+                stacklevel=2,
+            )
+
+    def _saving(self, progress: Progress) -> AbstractContextManager[None]:
+        """Errors of the system within this context say what is saved already."""
+        saved = (
+            f"epoch {progress.epoch} is saved, and --resume goes on after it"
+            if progress.epoch
+            else "no epoch is saved yet"
+        )
+        failure = f"cannot save epoch {progress.epoch + 1}"
+        return report_write_errors(self.output, failure, saved)
 
     def _save(self, progress: Progress, epoch: Epoch, log: MetricsLog) -> Progress:
         """Write the epoch to the log, the best model if this is it, and then the last state: so
@@ -216,9 +269,9 @@ class _Run:
             "dev": epoch.dev,
         }
         if epoch.improved:
-            with replace_folder(self.output / _BEST) as folder:
+            with replace_folder(self.output / BEST) as folder:
                 tagger.write(folder)
-        last = self.output / _LAST
+        last = self.output / LAST
         save_checkpoint(last, tagger, self.optimization, progress, self.config, self.fingerprint)
         return progress
 
@@ -245,26 +298,12 @@ class _Run:
             progress.reason or "",
             progress.best_epoch,
             progress.best_score,
-            str(self.output / _BEST),
+            str(self.output / BEST),
         )
 
 
-def _check_output(output: Path, replace: bool) -> None:
-    """Raise unless a run can be written there: over another one only if so wanted, and never over
-    anything else."""
-    if output.exists() and not output.is_dir():
-        raise FileExistsError(f"{output} is a file; expected a folder, or nothing yet")
-    for name in (_BEST, _LAST):
-        check_replaceable(output / name)
-    if not replace and standing(output / _LAST).exists():
-        raise FileExistsError(
-            f"{output} holds a training run already; resume it, overwrite it, or choose another "
-            "output folder"
-        )
-
-
-def _diverged(epoch: int, step: int, symptom: str) -> FloatingPointError:
+def _diverged(epoch: int, steps: str, symptom: str) -> FloatingPointError:
     return FloatingPointError(
-        f"epoch {epoch}, step {step}: training diverges ({symptom}); lower "
-        "optimizer.learning_rate, or set optimizer.clip"
+        f"epoch {epoch}, {steps}: training diverges ({symptom}); lower optimizer.learning_rate, or "
+        "set optimizer.clip"
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from ..nn import LazyAdam, TaggerModel, clip_gradients
+from ..nn import LazyAdam, TaggerModel, clip_gradients, largest_gradient
 from .config import OptimizerConfig
 
 __all__ = ["Optimization", "rate_factor"]
@@ -47,6 +49,9 @@ class Optimization:
                 if isinstance(module, nn.Embedding):
                     module.sparse = False  # then all rows move in every step
         self.adam = LazyAdam(model, high, groups=groups)
+        # Of all gradients so far. It stays on the device, so that no step has to wait for it.
+        device = next(model.parameters()).device
+        self._finite = torch.ones((), dtype=torch.bool, device=device)
 
     def zero_gradients(self) -> None:
         self.adam.zero_grad(set_to_none=True)
@@ -54,6 +59,7 @@ class Optimization:
     def step(self, number: int) -> float:
         """Move the weights by their gradients, in step `number` (from 0); the learning rate."""
         config = self.config
+        self._finite &= largest_gradient(self.model.parameters()).isfinite()
         if config.clip is not None:
             clip_gradients(self.model.parameters(), config.clip)
         factor = rate_factor(number, self.total, config.warmup, config.schedule)
@@ -64,6 +70,14 @@ class Optimization:
 
     def flush(self) -> None:
         self.adam.flush()
+
+    def gradients_are_finite(self) -> bool:
+        """Whether the gradients of all steps were finite. Waits for the device."""
+        return bool(self._finite)
+
+    def weights_are_finite(self) -> bool:
+        """Whether all weights are finite, once they are up to date (`flush`)."""
+        return all(bool(parameter.isfinite().all()) for parameter in self.model.parameters())
 
     # The state by the names of parameters. Settings are not part of it: they follow from the config
 
@@ -76,8 +90,13 @@ class Optimization:
             for key, value in values.items()
         }
 
-    def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Go on from what `state` gave."""
+    def load_state(self, tensors: Mapping[str, Tensor], steps: int) -> None:
+        """Go on from what `state` gave after this number of steps.
+
+        Raises:
+            ValueError: these are not the tensors of such a state; the message begins with a name.
+        """
+        self._check_state(tensors, steps)
         index = {name: number for number, name in enumerate(self._names())}
         state: dict[int, dict[str, Tensor]] = {}
         for name, tensor in tensors.items():
@@ -86,7 +105,41 @@ class Optimization:
         groups: Any = self.adam.state_dict()["param_groups"]
         self.adam.load_state_dict({"state": state, "param_groups": groups})
 
+    def _check_state(self, tensors: Mapping[str, Tensor], steps: int) -> None:
+        expected: dict[str, tuple[torch.Size, torch.dtype]] = {}
+        for name, parameter in self.model.named_parameters():
+            of_parameter = {f"{name}.{key}": form for key, form in _state_of(parameter).items()}
+            if any(key in tensors for key in of_parameter):  # else it never had a gradient
+                expected |= of_parameter
+        for name in tensors:
+            if name not in expected:
+                raise ValueError(f"{name}: is no part of the optimiser of this network")
+        for name, (shape, dtype) in expected.items():
+            if name not in tensors:
+                raise ValueError(f"{name}: is missing")
+            tensor = tensors[name]
+            if tensor.shape != shape or tensor.dtype != dtype:
+                raise ValueError(
+                    f"{name}: expected {dtype} of the shape {list(shape)}, found {tensor.dtype} of "
+                    f"the shape {list(tensor.shape)}"
+                )
+            if name.endswith(".step") and not _is_count(tensor.item(), steps):
+                raise ValueError(
+                    f"{name}: expected a number of steps up to {steps}, found {tensor.item()}"
+                )
+
     def _names(self) -> list[str]:
         """Of the parameters, in the optimiser's order."""
         names = {id(parameter): name for name, parameter in self.model.named_parameters()}
         return [names[id(p)] for group in self.adam.param_groups for p in group["params"]]
+
+
+def _is_count(value: float, most: int) -> bool:
+    return 0 <= value <= most and value == int(value)
+
+
+def _state_of(parameter: Tensor) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    """Shape and type of each tensor that Adam keeps for a parameter."""
+    moments = (parameter.shape, parameter.dtype)
+    step = (torch.Size(), torch.float32)
+    return {"step": step, "exp_avg": moments, "exp_avg_sq": moments}
