@@ -7,7 +7,7 @@ for sentence in read("en_ewt-ud-train.conllu"):
 from .batching import LengthBatches
 from .detection import FORMATS, detect_format, format_named
 from .errors import DataError
-from .files import atomic_write, atomic_write_bytes
+from .files import atomic_write, atomic_write_bytes, open_regular, read_limited
 from .reading import read, read_with_errors
 from .running_text import Surface, gaps_after, surface
 from .sentence import Format, Sentence, Word
@@ -27,7 +27,9 @@ __all__ = [
     "detect_format",
     "format_named",
     "gaps_after",
+    "open_regular",
     "read",
+    "read_limited",
     "read_with_errors",
     "surface",
 ]

@@ -8,7 +8,7 @@ from itertools import chain
 
 from .detection import detect_format, format_named
 from .errors import DataError
-from .lines import Source, read_lines
+from .lines import MAX_SENTENCE_BYTES, Source, read_lines
 from .sentence import Sentence
 
 __all__ = ["read", "read_with_errors"]
@@ -49,6 +49,12 @@ def read_with_errors(
 
 
 def _recorded(lines: Iterator[str], record: list[str]) -> Iterator[str]:
+    """The lines, which are added to `record`; they end when they are as long as a sentence may be,
+    so that looking ahead takes no more memory than reading."""
+    size = 0
     for line in lines:
         record.append(line)
         yield line
+        size += len(line)
+        if size > MAX_SENTENCE_BYTES:
+            return
