@@ -20,6 +20,7 @@ __all__ = [
     "content",
     "ending",
     "read_lines",
+    "record_lines",
     "split_blocks",
 ]
 
@@ -96,6 +97,21 @@ def _decode(stream: BinaryIO, name: str) -> Iterator[str]:
                 name, number, f"expected UTF-8, found {found} of the file; convert it to UTF-8"
             ) from error
         offset += len(raw)
+
+
+def record_lines(lines: Iterator[str], record: list[str]) -> Iterator[str]:
+    """The lines, each of which is added to `record`.
+
+    They end when they have as many characters as a sentence may have, so that looking ahead takes
+    no more memory than reading.
+    """
+    size = 0
+    for line in lines:
+        record.append(line)
+        yield line
+        size += len(line)
+        if size > MAX_SENTENCE_BYTES:
+            return
 
 
 def split_blocks(
