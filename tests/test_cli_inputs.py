@@ -151,7 +151,7 @@ def test_letters_that_the_encoding_of_the_output_lacks(tmp_path):
     assert r"tags: \u540d 1" in shown
 
 
-# ------------------------------------------------------------------------------------ what comes out
+# ----------------------------------------------------------------------------------- what comes out
 
 DU = (
     "# text = du pain\n"
@@ -204,12 +204,11 @@ def test_the_mark_of_a_second_file_is_a_word_if_it_is_one(model, tmp_path, capfd
 
 
 def test_files_do_not_run_together_after_odd_line_ends(model, tmp_path, capfd):
-    """Only a line feed ends a line: a tag may be followed by U+2028."""
-    first, second = tmp_path / "1.tsv", tmp_path / "2.tsv"
-    first.write_text("cat x\u2028\tO\u2028\n", encoding="utf-8")
-    second.write_text("the\tO\n", encoding="utf-8")
-    output = tag(capfd, model, first, second)
-    assert output.count("\n\n") == 1
+    """Only a line feed ends a line: a field may end in U+2028."""
+    first, second = tmp_path / "1.conllu", tmp_path / "2.conllu"
+    first.write_text("1\tcat" + "\t_" * 7 + "\tA=\u2028\n", encoding="utf-8")
+    second.write_text(conllu("the/DET"))
+    assert tag(capfd, model, first, second).count("\n\n") == 2
 
 
 def test_errors_that_name_a_sentence_name_it_once():
