@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 from threading import Thread
 
 
@@ -81,3 +82,38 @@ def serve(server: Server, name: str = "xx_toy", **splits: bytes) -> None:
     """Let it have the files of a treebank."""
     for split, content in splits.items():
         server.files[f"/{name}/{name}-ud-{split}.conllu"] = content
+
+
+class RawHandler(StreamRequestHandler):
+    """Sends the bytes that the server's `answer` gives for a path, until the client leaves."""
+
+    server: RawServer
+
+    def handle(self) -> None:
+        _, path, _ = self.rfile.readline().decode().split()
+        while self.rfile.readline().strip():
+            pass  # the headers of the request
+        with suppress(ConnectionError):
+            for chunk in self.server.answer(path):
+                self.wfile.write(chunk)
+
+
+class RawServer(ThreadingTCPServer):
+    daemon_threads = True
+
+    def __init__(self, answer: Callable[[str], Iterable[bytes]]) -> None:
+        super().__init__(("127.0.0.1", 0), RawHandler)
+        self.answer = answer
+
+
+@contextmanager
+def answering(answer: Callable[[str], Iterable[bytes]]) -> Iterator[str]:
+    """The address of a server that sends `answer(path)` as it is, status line and all."""
+    with RawServer(answer) as server:
+        thread = Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()

@@ -17,7 +17,7 @@ import torch
 from bcrf.cli.standard_input import is_terminal, reserved_standard_input, standard_input
 from bcrf.nn import PretrainedEncoder
 from bcrf.tagging import ModelError, Tagger
-from bcrf.tagging.regular_files import is_inside, open_regular
+from bcrf.tagging.model_files import is_inside, open_model_file
 from tests.cli_cases import bcrf
 from tests.tagger_cases import SMALL, config, run, trained, write
 from tests.tampering import change_description, change_encoder_config, reseal
@@ -166,7 +166,7 @@ def test_standard_input_may_be_closed(monkeypatch):
     monkeypatch.setattr(sys, "stdin", None)
     with reserved_standard_input():
         assert not is_terminal()
-        with pytest.raises(Exception, match="standard input is closed; give a file"):
+        with pytest.raises(Exception, match="standard input is closed; give a FILE"):
             standard_input()
     assert sys.stdin is None
 
@@ -353,7 +353,7 @@ def test_what_is_not_listed_is_not_read(encoder_model):
 @posix
 @pytest.mark.parametrize("kind", ["device", "link", "pipe", "folder", "sparse"])
 @pytest.mark.parametrize("name", ["model.safetensors", "encoder/tokenizer.json", "model.json"])
-def test_only_regular_files_of_a_limited_size_are_opened(encoder_model, tmp_path, name, kind):
+def test_only_model_files_of_a_limited_size_are_opened(encoder_model, tmp_path, name, kind):
     path = encoder_model / name
     content = path.read_bytes()
     path.unlink()
@@ -394,7 +394,7 @@ def test_a_file_outside_is_not_opened(tmp_path):
     (tmp_path / "model").mkdir()
     with (
         pytest.raises(ModelError, match="is not inside the folder"),
-        open_regular(tmp_path / "model", "../secret", 10),
+        open_model_file(tmp_path / "model", "../secret", 10),
     ):
         pass
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import codecs
+import io
 import os
 import signal
 import sys
@@ -44,8 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     terminated (SIGTERM).
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    if sys.stdout is None:  # closed by the caller (`>&-`)
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    _repair_streams()
     try:
         with reserved_standard_input(), _raising_at_sigterm():
             code = _run(arguments)
@@ -68,6 +69,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"bcrf: error: {message}", file=sys.stderr)
         return 1
     return code
+
+
+def _repair_streams() -> None:
+    """Let standard output and error take all that is printed."""
+    if sys.stdout is None:  # closed by the caller (`>&-`)
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    # The name of a file may be no valid text, and tags may be in letters that the encoding lacks.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        utf8 = codecs.lookup(sys.stdout.encoding).name == "utf-8"
+        sys.stdout.reconfigure(errors="surrogateescape" if utf8 else "backslashreplace")
 
 
 def _run(arguments: list[str]) -> int:

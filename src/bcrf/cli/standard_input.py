@@ -33,7 +33,7 @@ def reserved_standard_input() -> Iterator[None]:
 def standard_input() -> BinaryIO:
     """The bytes of standard input."""
     if _reserved is None:
-        raise UserError("standard input is closed; give a file, or text through a pipe")
+        raise UserError("standard input is closed; give a FILE, or text through a pipe")
     return _reserved.buffer
 
 

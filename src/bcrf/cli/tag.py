@@ -95,6 +95,7 @@ def _check_readable(files: Sequence[str]) -> None:
     """Before a model is loaded and half of the output written."""
     for file in files:
         if file == _STDIN:
+            standard_input()  # an error, if the caller has closed it (`<&-`)
             continue
         if not os.path.exists(file):
             raise UserError(f"{file}: there is no such file")
@@ -120,19 +121,26 @@ def _tag_files(tagger: Tagger, files: Sequence[str], options: argparse.Namespace
         ):
             text = _render(tagged, options.format)
             if begins:
-                layout = layout or tagged.sentence.format.name
+                found = tagged.sentence.format.name
+                layout = layout or found
                 if options.format is None:
                     _check_layout(tagged.sentence, layout, files[0])
                 if last:
-                    text = _gap(last, options.format or layout) + text.removeprefix(_BOM)
+                    if options.format in (None, found):  # else a BOM is a word
+                        text = text.removeprefix(_BOM)
+                    text = _gap(last, options.format or layout) + text
                 begins = False
             yield text
             last = text
 
 
 def _render(tagged: Tagged, format: str | None) -> str:
+    from ..data import DataError
+
     try:
         return tagged.render(format)
+    except DataError:
+        raise  # it names the line
     except ValueError as error:  # a word that this format cannot hold
         sentence = tagged.sentence
         raise UserError(f"{sentence.path}:{sentence.first_line}: {error}") from error
@@ -151,6 +159,7 @@ def _gap(last: str, layout: str) -> str:
     """What must stand between the last sentence of a file and the first of the next, lest they run
     together: a file may lack the end of its last line, and the empty line after it."""
     gap = "" if last.endswith("\n") else "\n"
-    if layout != "jsonl" and last.splitlines()[-1].strip():
+    *_, line = last.removesuffix("\n").split("\n")  # other ends of lines occur in words
+    if layout != "jsonl" and line.strip(" \t\r"):
         gap += "\n"
     return gap

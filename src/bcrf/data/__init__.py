@@ -7,7 +7,14 @@ for sentence in read("en_ewt-ud-train.conllu"):
 from .batching import LengthBatches
 from .detection import FORMATS, detect_format, format_named
 from .errors import DataError
-from .files import atomic_write, atomic_write_bytes, sha256, sha256_of_stream
+from .files import (
+    atomic_write,
+    atomic_write_bytes,
+    open_regular,
+    read_limited,
+    sha256,
+    sha256_of_stream,
+)
 from .reading import read, read_with_errors
 from .running_text import Surface, gaps_after, surface
 from .sentence import Format, Sentence, Word
@@ -27,7 +34,9 @@ __all__ = [
     "detect_format",
     "format_named",
     "gaps_after",
+    "open_regular",
     "read",
+    "read_limited",
     "read_with_errors",
     "sha256",
     "sha256_of_stream",

@@ -2,7 +2,8 @@
 
 Columns are separated by tabs if the first word's line has one, else by spaces. A line of spaces and
 tabs alone counts as empty (WNUT-17 separates sentences by such lines). There are no comments,
-because `#` is a word: except in UNER files, where a word's line starts with its number.
+because `#` is a word: except in UNER files, where a word's line starts with its number. A line
+before a sentence's first word whose first column is `-DOCSTART-` starts a document and is no word.
 """
 
 from __future__ import annotations
@@ -10,11 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
-from .errors import DataError
+from .errors import DataError, shorten
 from .ids import WordIds
-from .lines import Block, content, ending, split_blocks
+from .lines import BOM, Block, content, ending, split_blocks
 from .sentence import Format, Sentence, Word, check_fields
 
 __all__ = ["ColumnsFormat", "is_blank"]
@@ -30,6 +30,19 @@ _TAG_INDEX = {"conll2003": {"xpos": 1, "ner": 3}, "uner": {"ner": 2}}
 
 def is_blank(line: str) -> bool:
     return not content(line).strip(" \t")
+
+
+def _content(line: str) -> str:
+    """A raw line without its end and byte order mark; U+FEFF that is the whole first column is a
+    word, since words are not empty."""
+    text = content(line)
+    is_word = line.startswith(BOM) and text.startswith("\t") and not is_blank(line)
+    return BOM + text if is_word else text
+
+
+def _starts_document(line: str) -> bool:
+    first = _FIELD.match(line)
+    return first is not None and first[0] == DOCUMENT_START
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +70,11 @@ class ColumnsFormat(Format):
         return self.name == "uner"
 
     def sentences(self, lines: Iterable[str], path: str) -> Iterator[Sentence | DataError]:
-        seen: list[str] = []
-        lines = iter(lines)
         layout = self
-        for line in lines:
-            seen.append(line)
-            if self._holds_word(content(line)):
-                layout = self._learned(content(line))
-                break
-        for block in split_blocks(chain(seen, lines), path, is_blank):
+        for block in split_blocks(lines, path, is_blank):
+            if layout.count is None:
+                first = next(filter(self._holds_word, map(_content, block.lines)), None)
+                layout = self if first is None else self._learned(first)
             try:
                 yield layout._parse(block)
             except DataError as error:
@@ -76,7 +85,7 @@ class ColumnsFormat(Format):
         if index is None:
             raise DataError(sentence.path, None, f"has no column with {column} tags")
         lines = sentence.block.lines
-        tags = [self._split(content(lines[row]))[index] for row in sentence.rows]
+        tags = [self._split(_content(lines[row]))[index] for row in sentence.rows]
         if not all(tags):
             raise sentence.error(tags.index(""), "the tag is empty")
         return tags
@@ -92,11 +101,12 @@ class ColumnsFormat(Format):
         index = self._tag_index(column)
         for position, (row, tag) in enumerate(zip(sentence.rows, tags, strict=True)):
             end = ending(lines[row])
-            line = lines[row].removesuffix(end)
+            line = _content(lines[row])
+            start = lines[row].removesuffix(line + end)  # nothing, or the byte order mark
             line = self._append(line, tag) if index is None else self._replace(line, index, tag)
             if probabilities is not None:
                 line = self._append(line, f"{probabilities[position]:.4f}")
-            lines[row] = line + end
+            lines[row] = start + line + end
         return "".join(lines)
 
     def compose(self, words: Sequence[Word], column: str, text: str | None = None) -> str:
@@ -111,10 +121,22 @@ class ColumnsFormat(Format):
             lines.append("\t".join(fields) + "\n")
         return "".join([*lines, "\n"])
 
+    def rewrite(
+        self, sentence: Sentence, words: Sequence[Word], column: str, text: str | None = None
+    ) -> str:
+        """New lines for a sentence of any column format; the start of a document is kept."""
+        before = sentence.block.lines[: sentence.rows[0] if sentence.rows else None]
+        starts = any(_starts_document(content(line)) for line in before)
+        tag = "O" if column == "ner" else "-X-"  # as CoNLL-2003 has them
+        marker = f"{DOCUMENT_START}\t{tag}\n" if starts else ""
+        # A marker alone is followed by an empty line, as a sentence is.
+        return marker + self.compose(words, column, text)
+
     # Reading
 
     def _holds_word(self, line: str) -> bool:
-        if not line.strip(" \t") or line.startswith(DOCUMENT_START):
+        """Whether a line before the first word of a sentence holds that word."""
+        if not line.strip(" \t") or _starts_document(line):
             return False
         return not (self.numbered and line.startswith("#"))
 
@@ -133,8 +155,8 @@ class ColumnsFormat(Format):
         text = None
         ids = WordIds()
         for row, raw in enumerate(block.lines):
-            line = content(raw)
-            if not self._holds_word(line):
+            line = _content(raw)
+            if not (self._holds_word(line) or (words and _starts_document(line))):
                 if self.numbered and line.startswith("# text ="):
                     text = line.partition("=")[2].removeprefix(" ")
                 continue
@@ -142,14 +164,14 @@ class ColumnsFormat(Format):
             if len(fields) != self.count:
                 kind = "tab" if self.tabs else "space"
                 found = f"found {len(fields)} {kind}-separated columns"
-                raise block.error(row, f"{found}; expected {self.count}: {line!r}")
+                raise block.error(row, f"{found}; expected {self.count}: {shorten(line)}")
             if self.numbered:
                 ids.take(fields[0], block, row)
                 if not ids.at_word:
                     continue
             word = fields[1 if self.numbered else 0]
             if not word:
-                raise block.error(row, f"the word is empty: {line!r}")
+                raise block.error(row, f"the word is empty: {shorten(line)}")
             words.append(word)
             rows.append(row)
         return Sentence(tuple(words), tuple(rows), block, self, text)

@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-__all__ = ["DataError"]
+__all__ = ["DataError", "shorten"]
+
+# Characters of a value that a message quotes: a line may have millions.
+_QUOTED = 60
+
+
+def shorten(value: object) -> str:
+    """Return the repr of a value for a message; a long one ends in dots.
+
+    >>> shorten("a" * 1000)
+    "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'..."
+    """
+    if isinstance(value, str):
+        return repr(value[:_QUOTED]) + ("..." if len(value) > _QUOTED else "")
+    text = repr(value)
+    return text if len(text) <= _QUOTED else f"{text[:_QUOTED]}..."
 
 
 class DataError(ValueError):

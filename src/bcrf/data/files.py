@@ -1,17 +1,52 @@
-"""Files that appear whole or not at all, and their digests."""
+"""Files: written whole or not at all, opened only if they are regular, and their digests."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-__all__ = ["atomic_write", "atomic_write_bytes", "sha256", "sha256_of_stream"]
+__all__ = [
+    "atomic_write",
+    "atomic_write_bytes",
+    "open_regular",
+    "read_limited",
+    "sha256",
+    "sha256_of_stream",
+]
+
+
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a regular file for reading.
+
+    A folder, a device, a pipe or a socket raises OSError instead: a pipe without a writer would
+    make the caller wait forever, and a device may have no end.
+    """
+    # Without O_NONBLOCK, opening a pipe waits for its writer.
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    if stat.S_ISREG(os.stat(path).st_mode):
+        handle = os.open(path, flags)
+        if stat.S_ISREG(os.fstat(handle).st_mode):  # the path may have changed in between
+            return os.fdopen(handle, "rb")
+        os.close(handle)
+    raise OSError(errno.EINVAL, "expected a regular file", os.fspath(path))
+
+
+def read_limited(path: str | os.PathLike[str], limit: int) -> bytes:
+    """Return the content of a regular file of at most `limit` bytes; a larger one is an OSError."""
+    with open_regular(path) as stream:
+        content = stream.read(limit + 1)
+    if len(content) > limit:
+        message = f"expected at most {limit:,} bytes, found more"
+        raise OSError(errno.EFBIG, message, os.fspath(path))
+    return content
 
 
 @contextmanager
@@ -57,8 +92,8 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[TextIO]:
 
 
 def sha256(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as stream:
+    """SHA-256 of a regular file, in hexadecimal."""
+    with open_regular(path) as stream:
         return sha256_of_stream(stream)
 
 

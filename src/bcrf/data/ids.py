@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .errors import shorten
 from .lines import Block
 
 __all__ = ["WordIds"]
@@ -33,7 +34,7 @@ class WordIds:
         elif not self._takes_range(text, row):
             raise block.error(
                 row,
-                f"found id {text!r}; expected {expected}, or the empty node "
+                f"found id {shorten(text)}; expected {expected}, or the empty node "
                 f"{self._word}.{self._empty + 1}, or a range from {expected} to a later word that "
                 "overlaps no other",
             )
@@ -50,7 +51,8 @@ class WordIds:
     def _takes_range(self, text: str, row: int) -> bool:
         first, _, last = text.partition("-")
         is_next = first == str(self._word + 1) and self._word >= self._range_end
-        if not (is_next and last.isascii() and last.isdigit() and int(last) > int(first)):
+        is_number = last.isascii() and last.isdigit() and len(last) < 10
+        if not (is_next and is_number and int(last) > int(first)):
             return False
         self._range_end, self._range_row = int(last), row
         return True

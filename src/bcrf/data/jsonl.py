@@ -11,11 +11,13 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from .errors import DataError
+from .errors import DataError, shorten
 from .lines import Block, content, ending
 from .sentence import Format, Sentence, Word
 
 __all__ = ["JsonlFormat"]
+
+_TOO_DEEP = "expected a JSON object, but its values are nested too deeply; flatten them"
 
 
 class JsonlFormat(Format):
@@ -68,10 +70,12 @@ class JsonlFormat(Format):
         record = _record(block)
         text = record.get("text")
         if not (text is None or isinstance(text, str)):
-            raise block.error(0, f'"text": expected a string, found {text!r}')
+            raise block.error(0, f'"text": expected a string, found {shorten(text)}')
         words: Any = record.get("words", None if text is None else text.split())
         if not _is_list_of_words(words):
-            raise block.error(0, f'"words": expected a list of non-empty strings, found {words!r}')
+            raise block.error(
+                0, f'"words": expected a list of non-empty strings, found {shorten(words)}'
+            )
         tags = record.get("tags")
         if tags is not None:
             _check_tags(tags, len(words), block)
@@ -95,12 +99,16 @@ def _record(block: Block) -> dict[str, Any]:
     line = content(block.lines[0])
     try:
         record = json.loads(line)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise block.error(0, f"expected a JSON object, but: {error}") from error
+    except RecursionError as error:
+        raise block.error(0, _TOO_DEEP) from error
     if not isinstance(record, dict):
-        raise block.error(0, f'expected an object {{"words": [...]}}, found {line[:40]!r}')
+        raise block.error(0, f'expected an object {{"words": [...]}}, found {shorten(line)}')
     try:
         _dump(record).encode()
+    except RecursionError as error:  # writing takes more of the stack than reading
+        raise block.error(0, _TOO_DEEP) from error
     except UnicodeEncodeError as error:
         # JSON can escape half a character, which no UTF-8 file can hold.
         raise block.error(0, f"a string is no valid Unicode text: {error.reason}") from error
@@ -109,14 +117,13 @@ def _record(block: Block) -> dict[str, Any]:
 
 def _check_tags(tags: Any, count: int, block: Block) -> None:
     if not isinstance(tags, list) or len(tags) != count:
-        found = len(tags) if isinstance(tags, list) else repr(tags)
+        found = len(tags) if isinstance(tags, list) else shorten(tags)
         raise block.error(0, f'"tags": expected a list of {count}, one per word, found {found}')
     for position, tag in enumerate(tags):
         options = tag if isinstance(tag, list) else [tag]
         if tag is not None and not (options and _is_list_of_words(options)):
-            raise block.error(
-                0, f'"tags"[{position}]: expected a string, a list of them or null, found {tag!r}'
-            )
+            expected = "expected a string, a list of them or null"
+            raise block.error(0, f'"tags"[{position}]: {expected}, found {shorten(tag)}')
 
 
 def _is_list_of_words(value: Any) -> bool:

@@ -5,14 +5,33 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 from .errors import DataError
 
-__all__ = ["BOM", "Block", "Source", "content", "ending", "read_lines", "split_blocks"]
+__all__ = [
+    "BOM",
+    "MAX_SENTENCE_BYTES",
+    "MAX_SENTENCE_LINES",
+    "Block",
+    "Source",
+    "content",
+    "ending",
+    "read_lines",
+    "record_lines",
+    "split_blocks",
+]
 
 BOM = "\ufeff"
+
+MAX_SENTENCE_BYTES = 64 << 20
+"""A line may have so many bytes, and the lines of a sentence so many characters: input without end
+does not fill the memory, and a sentence of a million words passes."""
+
+MAX_SENTENCE_LINES = 4_000_000
+"""A sentence may have so many lines, because short lines take more memory than their bytes."""
 
 Source = str | os.PathLike[str] | BinaryIO
 """A path, or a binary stream such as `sys.stdin.buffer`."""
@@ -49,19 +68,27 @@ def read_lines(source: Source, name: str) -> Iterator[str]:
     Only `\\n` ends a line: the other characters that `str.splitlines` splits at (form feeds,
     U+2028, ...) occur inside words of real corpora.
     """
-    if isinstance(source, str | os.PathLike):
-        try:
+    try:
+        if isinstance(source, str | os.PathLike):
             with Path(source).open("rb") as stream:
                 yield from _decode(stream, name)
-        except OSError as error:
-            raise DataError(name, None, f"cannot be read: {error.strerror or error}") from error
-    else:
-        yield from _decode(source, name)
+        else:
+            yield from _decode(source, name)
+    except OSError as error:
+        raise DataError(name, None, f"cannot be read: {error.strerror or error}") from error
 
 
-def _decode(stream: Iterable[bytes], name: str) -> Iterator[str]:
+def _decode(stream: BinaryIO, name: str) -> Iterator[str]:
     offset = 0
-    for number, raw in enumerate(stream, start=1):
+    chunks = iter(partial(stream.readline, MAX_SENTENCE_BYTES + 1), b"")
+    for number, raw in enumerate(chunks, start=1):
+        if len(raw) > MAX_SENTENCE_BYTES:
+            raise DataError(
+                name,
+                number,
+                f"the line has more than {MAX_SENTENCE_BYTES:,} bytes; expected shorter lines that "
+                "end with a line feed: split the text into sentences",
+            )
         try:
             yield raw.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -72,6 +99,21 @@ def _decode(stream: Iterable[bytes], name: str) -> Iterator[str]:
         offset += len(raw)
 
 
+def record_lines(lines: Iterator[str], record: list[str]) -> Iterator[str]:
+    """The lines, each of which is added to `record`.
+
+    They end when they have as many characters as a sentence may have, so that looking ahead takes
+    no more memory than reading.
+    """
+    size = 0
+    for line in lines:
+        record.append(line)
+        yield line
+        size += len(line)
+        if size > MAX_SENTENCE_BYTES:
+            return
+
+
 def split_blocks(
     lines: Iterable[str], path: str, is_blank: Callable[[str], bool]
 ) -> Iterator[Block]:
@@ -80,6 +122,7 @@ def split_blocks(
     A file of blank lines alone is one block; an empty file is none.
     """
     pending: list[str] = []
+    size = 0
     first, filled, closed = 1, False, False
     for number, line in enumerate(lines, start=1):
         if is_blank(line):
@@ -87,8 +130,16 @@ def split_blocks(
         else:
             if closed:
                 yield Block(path, first, tuple(pending))
-                pending, first, closed = [], number, False
+                pending, size, first, closed = [], 0, number, False
             filled = True
         pending.append(line)
+        size += len(line)
+        if size > MAX_SENTENCE_BYTES or len(pending) > MAX_SENTENCE_LINES:
+            raise DataError(
+                path,
+                number,
+                f"the sentence that begins in line {first} has more than {MAX_SENTENCE_BYTES:,} "
+                f"characters or {MAX_SENTENCE_LINES:,} lines; separate sentences by empty lines",
+            )
     if pending:
         yield Block(path, first, tuple(pending))

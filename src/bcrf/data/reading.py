@@ -8,7 +8,7 @@ from itertools import chain
 
 from .detection import detect_format, format_named
 from .errors import DataError
-from .lines import Source, read_lines
+from .lines import Source, read_lines, record_lines
 from .sentence import Sentence
 
 __all__ = ["read", "read_with_errors"]
@@ -41,14 +41,8 @@ def read_with_errors(
     lines = read_lines(source, name)
     if format == "auto":
         looked_at: list[str] = []
-        layout = detect_format(name, _recorded(lines, looked_at))
+        layout = detect_format(name, record_lines(lines, looked_at))
         lines = chain(looked_at, lines)
     else:
         layout = format_named(format)
     yield from layout.sentences(lines, name)
-
-
-def _recorded(lines: Iterator[str], record: list[str]) -> Iterator[str]:
-    for line in lines:
-        record.append(line)
-        yield line

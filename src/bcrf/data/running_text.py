@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from .errors import shorten
 from .sentence import Sentence
 
 __all__ = ["Surface", "gaps_after", "surface"]
@@ -45,12 +46,14 @@ def surface(sentence: Sentence) -> Surface:
         if not text.startswith(word, start):
             found = text[start : start + len(word)]
             raise sentence.error(
-                position, f"the text goes on with {found!r}; expected the word {word!r}"
+                position,
+                f"the text goes on with {shorten(found)}; expected the word {shorten(word)}",
             )
         end = start + len(word)
         spans.append((start, end))
     if text[end:].strip():
         raise sentence.error(
-            len(sentence) - 1, f"the text goes on after the last word: {text[end:].strip()[:40]!r}"
+            len(sentence) - 1,
+            f"the text goes on after the last word: {shorten(text[end:].strip())}",
         )
     return Surface(text, spans)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from .errors import DataError
+from .errors import DataError, shorten
 from .lines import Block
 
 __all__ = ["Format", "Sentence", "Word", "check_fields"]
@@ -106,7 +106,8 @@ class Format(ABC):
     def rewrite(
         self, sentence: Sentence, words: Sequence[Word], column: str, text: str | None = None
     ) -> str:
-        """New lines for a sentence of this format that gets other words; the rest is kept."""
+        """New lines for a sentence of this class of formats that gets other words or another
+        layout; the rest is kept."""
         return self.compose(words, column, text)
 
 
@@ -116,6 +117,6 @@ def check_fields(words: Sequence[Word], forbidden: str, format: str) -> None:
         for field in (word.form, word.tag):
             if not field or any(character in field for character in forbidden):
                 raise ValueError(
-                    f"{field!r} cannot be written as {format}, where a field must not be empty "
-                    f"nor hold any of {', '.join(map(repr, forbidden))}; write JSONL instead"
+                    f"{shorten(field)} cannot be written as {format}, where a field must not be "
+                    f"empty nor hold any of {', '.join(map(repr, forbidden))}; write JSONL instead"
                 )

@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from pathlib import Path
 
 from ..data import atomic_write
+from .cache import read_small, without_link
 from .errors import FetchError
 
-__all__ = ["SUMS_FILE", "parse_sums", "read_sums", "record_sum", "sha256"]
+__all__ = ["SUMS_FILE", "parse_sums", "read_sums", "record_sum"]
 
 SUMS_FILE = "SHA256SUMS"
 
 _LINE = re.compile(r"([0-9A-Fa-f]{64}) [ *](.+)")
 
 
-def sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while chunk := stream.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
-
-
 def parse_sums(text: str, origin: str) -> dict[str, str]:
     """The sum of each file that a checksum file names; `origin` is what messages call it."""
     sums = {}
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
+        line = line.removesuffix("\r")
         if not line.strip():
             continue
         match = _LINE.fullmatch(line)
         if match is None:
             raise FetchError(
-                f"{origin}:{number}: expected '<SHA-256 in hexadecimal>  <file>', found {line!r}"
+                f"{origin}:{number}: expected '<SHA-256 in hexadecimal>  <file>', "
+                f"found {line[:80]!r}"
             )
         sums[match[2].removeprefix("./")] = match[1].lower()
     return sums
@@ -41,10 +35,10 @@ def parse_sums(text: str, origin: str) -> dict[str, str]:
 
 def read_sums(folder: Path) -> dict[str, str]:
     """The sums that were recorded in `folder`."""
-    path = folder / SUMS_FILE
+    path = without_link(folder / SUMS_FILE)
     if not path.exists():
         return {}
-    return parse_sums(path.read_text(encoding="utf-8"), str(path))
+    return parse_sums(read_small(path).decode("utf-8", "replace"), str(path))
 
 
 def record_sum(folder: Path, file: str, digest: str) -> None:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
-import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from .download import download, read_url
+from ..data import open_regular
+from .cache import open_new, read_small
+from .download import check_size, download, read_url
 from .errors import FetchError, NotThere
 
 __all__ = ["Place", "Progress", "place"]
 
 Progress = Callable[[str, int, "int | None"], None]
 """Told the name of a file, how many bytes of it are there, and how many there will be if known."""
+
+
+_CHUNK = 1 << 20
 
 
 class Place(ABC):
@@ -46,18 +50,28 @@ class Folder(Place):
         return str(self.base)
 
     def read(self, path: str) -> bytes:
-        return self._existing(path).read_bytes()
+        return read_small(self._existing(path))
 
     def fetch(self, path: str, part: Path, progress: Progress) -> None:
         source = self._existing(path)
-        shutil.copyfile(source, part)
-        size = part.stat().st_size
-        progress(source.name, size, size)
+        copied = 0
+        with open_regular(source) as stream, open_new(part) as copy:
+            size = os.fstat(stream.fileno()).st_size
+            check_size(str(source), size)
+            while chunk := stream.read(_CHUNK):
+                copied += len(chunk)
+                check_size(str(source), copied)
+                copy.write(chunk)
+                progress(source.name, copied, max(size, copied))
 
     def _existing(self, path: str) -> Path:
         source = self.base / path
-        if not source.is_file():
+        if not source.exists():
             raise NotThere(f"{source} does not exist")
+        if not source.is_file():
+            raise FetchError(
+                f"{source} is no regular file; expected a file or nothing of that name"
+            )
         return source
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..data import DataError, atomic_write, read
-from .cache import cache_folder, locked
-from .checksums import SUMS_FILE, parse_sums, read_sums, record_sum, sha256
+from ..data import DataError, atomic_write_bytes, read, sha256
+from .cache import cache_folder, locked, read_small, without_link
+from .checksums import SUMS_FILE, parse_sums, read_sums, record_sum
 from .errors import FetchError, NotThere
 from .places import Place, Progress, Web, place
 from .treebanks import DEFAULT_RELEASE, TREEBANKS, unknown_treebank
@@ -85,8 +85,8 @@ def fetch_treebank(
         for layout in layouts:
             files = dict(_fetch_splits(name, origin, layout, folder, refresh, progress))
             if files:
-                with atomic_write(folder / _SOURCE_FILE) as stream:
-                    stream.write(f"{origin}\n")
+                with atomic_write_bytes(without_link(folder / _SOURCE_FILE)) as stream:
+                    stream.write(os.fsencode(f"{origin}\n"))  # a path may be no valid text
                 return Treebank(name, files, str(origin), fetched=True)
     tried = ", ".join(f"{layout}{_file(name, 'train')}" for layout in layouts)
     raise NotThere(f"{origin} has no treebank {name}: there is no {tried}, nor dev or test")
@@ -132,7 +132,7 @@ def _present(name: str, folder: Path) -> Treebank:
                 f"{folder / SUMS_FILE}; fetch it anew (--refresh)"
             )
         files[split] = path
-    source = (folder / _SOURCE_FILE).read_text(encoding="utf-8").strip()
+    source = os.fsdecode(read_small(folder / _SOURCE_FILE)).strip()
     return Treebank(name, files, source, fetched=False)
 
 

@@ -26,7 +26,7 @@ from .limits import (
     MAX_ENCODER_FILES,
     MAX_WEIGHTS_BYTES,
 )
-from .regular_files import is_inside, open_regular, parse_json, read_bytes
+from .model_files import is_inside, open_model_file, parse_json, read_bytes
 from .tensors import TensorInfo, load_tensors, save_tensors, tensor_infos
 
 __all__ = [
@@ -172,7 +172,7 @@ def verify(folder: Path, description: Description) -> None:
     """
     refuse_python(folder)
     for name, expected in description.files.items():
-        with open_regular(folder, name, _limit(name)) as stream:
+        with open_model_file(folder, name, _limit(name)) as stream:
             _check_digest(folder / name, sha256_of_stream(stream), expected)
 
 

@@ -23,7 +23,7 @@ from .errors import ModelError
 from .folder import Description
 from .inputs import Vocabularies
 from .limits import MAX_ENCODER_NUMBER, check_labels, check_methods, check_network
-from .regular_files import parse_json
+from .model_files import parse_json
 from .tensors import DTYPES, TensorInfo
 
 __all__ = ["ModelParts", "read_model"]

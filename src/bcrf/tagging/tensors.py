@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .errors import ModelError
 from .limits import MAX_DESCRIPTION_BYTES, MAX_WEIGHTS_BYTES
-from .regular_files import open_regular, parse_json
+from .model_files import open_model_file, parse_json
 
 __all__ = ["DTYPES", "TensorInfo", "load_tensors", "save_tensors", "tensor_infos"]
 
@@ -103,7 +103,7 @@ def tensor_infos(folder: Path, name: str) -> dict[str, TensorInfo]:
         ModelError: the file is no safetensors file, or not as long as its header says.
     """
     path = folder / name
-    with open_regular(folder, name, MAX_WEIGHTS_BYTES) as stream:
+    with open_model_file(folder, name, MAX_WEIGHTS_BYTES) as stream:
         size = int.from_bytes(stream.read(8), "little")
         if size > MAX_DESCRIPTION_BYTES:
             raise _damaged(path, "its header is too long")

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..data import DataError, Sentence, format_named
+from ..data import DataError, Format, Sentence, Word, format_named
 from ..structure import Structure
 
 __all__ = ["Example", "Metric", "Task"]
@@ -179,6 +179,15 @@ class Task(ABC):
                 position, f"{label!r} is none of the {len(self.labels)} labels of the task"
             )
         return self._ids[label]
+
+    @staticmethod
+    def _write(
+        sentence: Sentence, words: Sequence[Word], output: Format, column: str, text: str | None
+    ) -> str:
+        """New lines for a sentence; what a format of the same kind can keep of the old is kept."""
+        if type(output) is type(sentence.format):
+            return output.rewrite(sentence, words, column, text)
+        return output.compose(words, column, text)
 
     def _output_format(self, sentence: Sentence, format: str | None, new_words: bool) -> str:
         """The name of the format to write, for the words that are there or for new ones."""

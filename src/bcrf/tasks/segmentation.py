@@ -150,9 +150,7 @@ class Segmentation(Task):
             for span, chance, (start, end), gap in rows
         ]
         output = format_named(self._output_format(example.sentence, format, new_words=True))
-        if output.name == example.sentence.format.name:
-            return output.rewrite(example.sentence, words, self.column, text)
-        return output.compose(words, self.column, text)
+        return self._write(example.sentence, words, output, self.column, text)
 
     @cached_property
     def structure(self) -> Structure:

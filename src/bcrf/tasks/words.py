@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 
-from ..data import Sentence, Word, format_named, gaps_after, surface
+from ..data import DataError, Sentence, Word, format_named, gaps_after, surface
 from .example import Example, Task
 
 __all__ = ["WordTask"]
@@ -36,11 +36,16 @@ class WordTask(Task):
         chances = [None] * len(labels) if probabilities is None else list(probabilities)
         rows = zip(sentence.words, labels, chances, _spaces(sentence), strict=True)
         words = [Word(*row) for row in rows]
-        return format_named(name).compose(words, self._tag_column, sentence.text)
+        return self._write(sentence, words, format_named(name), self._tag_column, sentence.text)
 
 
 def _spaces(sentence: Sentence) -> list[str | None]:
-    """The white space after each word, None where the text is not known."""
+    """The white space after each word; None where the text is not known, or does not consist of
+    the words (French `du` for the words `de le`)."""
+    unknown: list[str | None] = [None] * len(sentence)
     if sentence.text is None:
-        return [None] * len(sentence)
-    return list(gaps_after(*surface(sentence)))
+        return unknown
+    try:
+        return list(gaps_after(*surface(sentence)))
+    except DataError:
+        return unknown

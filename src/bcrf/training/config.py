@@ -122,6 +122,7 @@ class OptimizerConfig:
         check_number("warmup", self.warmup)
         if not 0 <= self.warmup < 1:
             raise ValueError(f"warmup must be in [0, 1), got {self.warmup}")
+        _check_bool("lazy", self.lazy)
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
+from ..data import open_regular
 from .errors import ModelError
 
-__all__ = ["is_inside", "open_regular", "parse_json", "read_bytes"]
+__all__ = ["is_inside", "open_model_file", "parse_json", "read_bytes"]
 
 
 def is_inside(name: str) -> bool:
@@ -29,8 +29,8 @@ def is_inside(name: str) -> bool:
 
 
 @contextmanager
-def open_regular(folder: Path, name: str, limit: int) -> Iterator[BinaryIO]:
-    """Open the file `name` of a folder for reading.
+def open_model_file(folder: Path, name: str, limit: int) -> Iterator[BinaryIO]:
+    """Open the file `name` of a model's folder for reading.
 
     Raises:
         ModelError: it is missing, lies outside of the folder, is a link, a device, a pipe or a
@@ -40,32 +40,24 @@ def open_regular(folder: Path, name: str, limit: int) -> Iterator[BinaryIO]:
     if not is_inside(name):
         raise ModelError(f"{path}: is not inside the folder of the model")
     _refuse_links(folder, name)
-    # Without O_NONBLOCK, opening a pipe waits until somebody writes to it.
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    flags |= getattr(os, "O_BINARY", 0)
     try:
-        handle = os.open(path, flags)
+        stream = open_regular(path)
     except FileNotFoundError as error:
         raise ModelError(f"{path}: is missing") from error
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
-    try:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
-            raise ModelError(f"{path}: expected a regular file, found a folder, device or pipe")
-        if found.st_size > limit:
+    with stream:
+        size = os.fstat(stream.fileno()).st_size
+        if size > limit:
             raise ModelError(
-                f"{path}: has {found.st_size:,} bytes; a model may have at most {limit:,} there"
+                f"{path}: has {size:,} bytes; a model may have at most {limit:,} there"
             )
-        with os.fdopen(handle, "rb", closefd=False) as stream:
-            yield stream
-    finally:
-        os.close(handle)
+        yield stream
 
 
 def read_bytes(folder: Path, name: str, limit: int) -> bytes:
-    """The content of a file that `open_regular` opens."""
-    with open_regular(folder, name, limit) as stream:
+    """The content of a file that `open_model_file` opens."""
+    with open_model_file(folder, name, limit) as stream:
         return stream.read(limit)
 
 
