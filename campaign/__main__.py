@@ -18,7 +18,10 @@ from pathlib import Path
 
 from .tally import Tally
 
-PARTS: dict[str, str] = {}
+PARTS: dict[str, str] = {
+    "crash_points": "every operation on the disk fails, in every way, while runs are written",
+    "writers": "two trainings, or two savers and a reader, share a folder",
+}
 """Name of each part's module -> what it tries."""
 
 LOG = Path(__file__).parent / "results" / "campaign.jsonl"
