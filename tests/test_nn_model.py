@@ -21,6 +21,7 @@ from bcrf.nn import (
     collate,
     decoder,
     default_decoder,
+    largest_gradient,
     probability_solver,
     training_solver,
 )
@@ -379,6 +380,37 @@ def test_clipping_counts_sparse_rows_once(max_norm):
     torch.testing.assert_close(*norms)
     torch.testing.assert_close(*gradients)
     assert 0.01 < float(norms[0]) < 1e6
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_the_largest_gradient_is_finite_if_all_are(sparse):
+    network = model()
+    assert largest_gradient(network.parameters()) == 0
+    network.encoder.table.sparse = sparse
+    (network.loss(network(batch()), TAGS).mean() * 3).backward()
+    dense = [p.grad.to_dense() for p in network.parameters() if p.grad is not None]
+    assert largest_gradient(network.parameters()) == max(g.abs().max() for g in dense)
+    for parameter in network.parameters():
+        if parameter.grad is None:
+            continue
+        for bad in (float("nan"), float("inf"), -float("inf")):
+            gradient = parameter.grad
+            changed = gradient.clone().coalesce() if gradient.is_sparse else gradient.clone()
+            (changed.values() if changed.is_sparse else changed).view(-1)[-1] = bad
+            parameter.grad = changed
+            assert not largest_gradient(network.parameters()).isfinite()
+            parameter.grad = gradient
+    assert largest_gradient(network.parameters()).isfinite()
+    # The rows of an uncoalesced gradient are finite, their sum is not.
+    if sparse:
+        table = network.encoder.table.weight
+        rows = torch.full((2, table.shape[1]), 3e38)
+        table.grad = torch.sparse_coo_tensor([[1, 1]], rows, table.shape, check_invariants=False)
+        assert not largest_gradient(network.parameters()).isfinite()
+        table.grad = torch.sparse_coo_tensor(
+            torch.zeros(1, 0, dtype=torch.int64), rows[:0], table.shape, check_invariants=False
+        )
+        assert largest_gradient(network.parameters()).isfinite()
 
 
 def test_clipping_nothing():

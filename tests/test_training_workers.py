@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bcrf.tagging import Tagger
-from bcrf.training import Config, Step
+from bcrf.training import Config, Step, train
 from tests.tagger_cases import config, epochs, run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -112,3 +112,41 @@ def test_processes_with_different_data_are_refused(tmp_path):
     done = run_workers(settings, tmp_path, prelude=prelude)
     assert done.returncode != 0
     assert "process 1 has not the same data as process 0" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="needs torch.distributed")
+def test_processes_agree_that_a_gradient_is_not_finite(tmp_path):
+    """Only process 1 has such a gradient, in the last step before the second epoch is saved."""
+    settings = config(tmp_path)
+    prelude = (
+        "import os\n"
+        "from bcrf.training.loop import _Run\n"
+        "gradients, calls = _Run._gradients, 0\n"
+        "def poisoned(self, share, count):\n"
+        "    global calls\n"
+        "    calls += 1\n"
+        "    loss = gradients(self, share, count)\n"
+        "    if calls == 6 and os.environ['RANK'] == '1':\n"
+        "        self.tagger.model.encoder.table.weight.grad *= float('nan')\n"
+        "    return loss\n"
+        "_Run._gradients = poisoned\n"
+    )
+    done = run_workers(settings, tmp_path, prelude=prelude)
+    assert done.returncode != 0
+    message = "epoch 2, steps 1 to 3: training diverges (a gradient is not finite)"
+    assert done.stderr.count(f"FloatingPointError: {message}") == 2
+    assert Tagger.load(Path(settings.output, "last")).info["epoch"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="needs torch.distributed")
+def test_processes_agree_that_a_folder_is_in_use(tmp_path):
+    settings = config(tmp_path)
+    first = train(settings)
+    next(first)
+    done = run_workers(settings, tmp_path)
+    assert done.returncode != 0
+    assert f"run is in use by another training (process {os.getpid()} on" in done.stderr
+    assert "run: the main process cannot write to this folder" in done.stderr
+    assert len(list(first)) > 1

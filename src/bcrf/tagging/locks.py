@@ -52,8 +52,9 @@ def hold_lock(path: Path, *, wait: bool) -> Iterator[None]:
     except filelock.Timeout as error:
         raise LockHeldError(_holder(path)) from error
     try:
-        with suppress(OSError):  # a full disk: then nobody learns who holds the lock
-            path.write_text(json.dumps(_own_description()), encoding="utf-8")
+        if not wait:  # then others do not wait either, and ask who holds the lock
+            with suppress(OSError):  # on a full disk nobody learns it
+                path.write_text(json.dumps(_own_description()), encoding="utf-8")
         yield
     finally:
         # Whoever waits for the removed file notices, and creates a new one. A file that cannot be

@@ -120,8 +120,8 @@ def load_checkpoint(folder: Path, config: Config, fingerprint: str) -> Checkpoin
     for key, before, now in _differences(state["config"], config.to_dict()):
         if key not in _FREE:
             raise ValueError(
-                f"{folder} is a run with {key} = {before!r}, now it is {now!r}; to resume, leave "
-                "it as it was"
+                f"{folder} is a run with {key} = {before!r:.60}, now it is {now!r}; to resume, "
+                "leave it as it was"
             )
     if state["fingerprint"] != fingerprint:
         files = " and ".join(filter(None, (config.data.train, config.data.dev)))
@@ -150,7 +150,11 @@ def _read_progress(path: Path, values: dict[str, Any], config: Config) -> Progre
     score = values["best_score"]
     is_score = type(score) in (int, float) and 0 <= score <= 1
     check("best_score", is_score if has_dev else score is None, score_form)
-    check("reason", values["reason"] in (None, *REASONS), f"null or one of {', '.join(REASONS)}")
+    done, stopped = REASONS
+    reasons: list[str | None] = [done]
+    if values["epoch"] < config.training.epochs:
+        reasons = [None] if config.training.patience is None else [None, stopped]
+    check("reason", values["reason"] in reasons, " or ".join(map(json.dumps, reasons)))
     return Progress(**values)
 
 

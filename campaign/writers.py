@@ -1,0 +1,140 @@
+"""Several writers: two trainings into one folder; two savers and a reader of one model.
+
+Of two trainings one must win, and the other one must end at once and name the process that holds
+the folder. Savers must not fail, and whatever a reader loads must be one of the models, whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import time
+from pathlib import Path
+
+import torch
+
+from bcrf.cli import main
+from bcrf.tagging import Tagger, atomic_folder
+from tests.tagger_cases import config, trained, weights_equal
+
+from .processes import Child, folder_in_memory
+from .tally import Tally
+
+__all__ = ["run"]
+
+_EPOCHS = 25
+
+
+def run(sample: bool) -> Tally:
+    """Let them work: for some seconds, or for two minutes."""
+    torch.set_num_threads(1)  # a process with threads must not be forked
+    tally = Tally()
+    with folder_in_memory("bcrf-writers-") as folder:
+        for number in range(3 if sample else 30):
+            _train_twice(folder / f"pair-{number}", number, tally)
+        models = (
+            trained(folder / "one", training={"epochs": 1}),
+            trained(folder / "two", "ner", training={"epochs": 1}),
+        )
+        for exchange in (True, False):
+            path = folder / f"models-{exchange}" / "model"
+            _save_and_load(path, models, 3 if sample else 45, exchange, tally)
+    return tally
+
+
+# -------------------------------------------------------------------------------- two trainings
+
+
+def _train_twice(folder: Path, number: int, tally: Tally) -> None:
+    settings = config(folder, training={"epochs": _EPOCHS})
+    file = folder / "config.json"
+    file.write_text(json.dumps(settings.to_dict()))
+    option = ([], ["--resume"], ["--overwrite"])[number % 3]
+    start = time.time() + 0.1
+
+    def work(errors: Path) -> int:
+        time.sleep(max(0.0, start - time.time()))
+        with (
+            errors.open("w") as stream,
+            contextlib.redirect_stderr(stream),
+            contextlib.redirect_stdout(io.StringIO()),
+        ):
+            return main(["train", str(file), *option])
+
+    outputs = [folder / f"errors-{rank}" for rank in (0, 1)]
+    children = [Child(lambda path=path: work(path)) for path in outputs]
+    codes = [child.wait()[0] for child in children]
+    tally.count("pairs of trainings")
+
+    def fail(text: str) -> None:
+        said = [path.read_text() for path in outputs]
+        tally.fail(f"two trainings {' '.join(option)}: {text}; exit codes {codes}, errors {said}")
+
+    if sorted(codes) != [0, 1]:
+        return fail("expected that one wins")
+    winner = children[codes.index(0)].process
+    message = outputs[codes.index(1)].read_text()
+    if f"is in use by another training (process {winner} on" not in message:
+        return fail(f"expected the name of process {winner}")
+    output = Path(settings.output)
+    names = sorted(path.name for path in output.iterdir())
+    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    epochs = [line["epoch"] for line in lines if line["event"] == "epoch"]
+    if names != ["best", "last", "metrics.jsonl"] or epochs != list(range(1, _EPOCHS + 1)):
+        return fail(f"found {names} with the epochs {epochs}")
+    Tagger.load(output)
+    Tagger.load(output / "last")
+
+
+# ---------------------------------------------------------------------- two savers and a reader
+
+
+def _save_and_load(
+    path: Path, models: tuple[Tagger, Tagger], seconds: float, exchange: bool, tally: Tally
+) -> None:
+    if not exchange:
+        atomic_folder._renameat2 = lambda: None  # a system that cannot swap folders in one step
+    models[0].save(path)
+    end = time.monotonic() + seconds
+
+    def save(model: Tagger, count: Path) -> None:
+        saves = 0
+        while time.monotonic() < end:
+            model.save(path)
+            saves += 1
+        count.write_text(str(saves))
+
+    counts = [path.parent.parent / f"saves-{exchange}-{rank}" for rank in (0, 1)]
+    children = [
+        Child(lambda model=model, count=count: save(model, count))
+        for model, count in zip(models, counts, strict=True)
+    ]
+    found = [0, 0]
+    while time.monotonic() < end:
+        try:
+            loaded = Tagger.load(path)
+        except Exception as error:
+            tally.fail(f"load: {type(error).__name__}: {error}")
+            continue
+        origin = [
+            number
+            for number, model in enumerate(models)
+            if model.task == loaded.task and weights_equal(model, loaded)
+        ]
+        if origin:
+            found[origin[0]] += 1
+        else:
+            tally.fail("load: a mixture of two models")
+    for child in children:
+        code, text = child.wait()
+        if code:
+            tally.fail(f"save: exit code {code}: {text}")
+    tally.count("saves", sum(int(count.read_text()) for count in counts if count.exists()))
+    tally.count("loads", sum(found))
+    if min(found) == 0:
+        tally.fail(f"load: one of the models was never seen, {found}")
+    left = os.listdir(path.parent)
+    if left != ["model"]:
+        tally.fail(f"left behind: {left}")
