@@ -18,7 +18,9 @@ from pathlib import Path
 
 from .tally import Tally
 
-PARTS: dict[str, str] = {}
+PARTS: dict[str, str] = {
+    "readers": "mutated inputs of every reader",
+}
 """Name of each part's module -> what it tries."""
 
 LOG = Path(__file__).parent / "results" / "campaign.jsonl"
