@@ -23,6 +23,7 @@ PARTS: dict[str, str] = {
     "model_folders": "tampered model folders, loaded with a limit on time and memory",
     "crash_points": "every operation on the disk fails, in every way, while runs are written",
     "writers": "two trainings, or two savers and a reader, share a folder",
+    "readers": "mutated inputs of every reader",
 }
 """Name of each part's module -> what it tries."""
 

@@ -221,6 +221,22 @@ def test_what_would_break_a_line_is_not_written():
             FORMAT.compose([word], "upos")
 
 
+@pytest.mark.parametrize("text", ["a\nb", "a\r\n\r\nb", "\na\rb\n"])
+def test_a_text_of_several_lines_is_one_comment(text):
+    written = FORMAT.compose([Word("a", "X", None, "\n"), Word("b", "X")], "upos", text)
+    assert written.startswith("# text = a b\n1\ta\t")
+    (sentence,) = sentences(written)
+    assert (sentence.text, sentence.words) == ("a b", ("a", "b"))
+
+
+def test_an_entity_without_a_value_stays_as_it_is():
+    text = row(1, misc="NER=") + "\n"
+    (sentence,) = sentences(text)
+    assert FORMAT.tags(sentence, "ner") == ["O"]
+    assert FORMAT.fill(sentence, ["O"], "ner") == text
+    assert FORMAT.fill(sentence, ["B-X"], "ner") == row(1, misc="NER=B-X") + "\n"
+
+
 def test_an_empty_sentence_is_composed_as_one():
     for text in (None, "", "  "):
         (sentence,) = sentences(FORMAT.compose([], "upos", text))

@@ -4,6 +4,8 @@ Columns are separated by tabs if the first word's line has one, else by spaces. 
 tabs alone counts as empty (WNUT-17 separates sentences by such lines). There are no comments,
 because `#` is a word: except in UNER files, where a word's line starts with its number. A line
 before a sentence's first word whose first column is `-DOCSTART-` starts a document and is no word.
+A byte order mark may start any line (of files that were joined), and belongs to no word; but where
+it is the whole first column, it is the word.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ See https://universaldependencies.org/format.html.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from .errors import DataError
@@ -21,6 +22,7 @@ COLUMNS = 10
 ID, FORM, UPOS, XPOS, MISC = 0, 1, 3, 4, 9
 
 _TEXT = "# text ="
+_LINE_ENDS = re.compile(r"[\r\n]+")
 
 
 class ConlluFormat(Format):
@@ -64,8 +66,10 @@ class ConlluFormat(Format):
         return "".join(lines)
 
     def compose(self, words: Sequence[Word], column: str, text: str | None = None) -> str:
-        # An empty sentence has at least a text, or nothing would be left of it.
-        comment = f"{_TEXT} {(text or '').strip()}".rstrip() + "\n"
+        # An empty sentence has at least a text, or nothing would be left of it. The text of JSON
+        # may have several lines, a comment has one.
+        line = _LINE_ENDS.sub(" ", (text or "").strip())
+        comment = f"{_TEXT} {line}".rstrip() + "\n"
         return (comment if text is not None or not words else "") + _rows(words, column)
 
     def rewrite(
@@ -130,7 +134,7 @@ def _rows(words: Sequence[Word], column: str) -> str:
 def _set_tag(fields: list[str], column: str, tag: str, probability: float | None) -> None:
     if column != "ner":
         fields[UPOS if column == "upos" else XPOS] = tag
-    elif tag != "O" or get_misc(fields[MISC], "NER") is not None:
+    elif tag != "O" or get_misc(fields[MISC], "NER"):
         fields[MISC] = set_misc(fields[MISC], "NER", tag)
     if probability is not None:
         fields[MISC] = set_misc(fields[MISC], "Prob", f"{probability:.4f}")
