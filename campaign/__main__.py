@@ -18,7 +18,9 @@ from pathlib import Path
 
 from .tally import Tally
 
-PARTS: dict[str, str] = {}
+PARTS: dict[str, str] = {
+    "chains": "random chains across backends at scales 1e-30 to 1e30",
+}
 """Name of each part's module -> what it tries."""
 
 LOG = Path(__file__).parent / "results" / "campaign.jsonl"
