@@ -24,6 +24,7 @@ PARTS: dict[str, str] = {
     "crash_points": "every operation on the disk fails, in every way, while runs are written",
     "writers": "two trainings, or two savers and a reader, share a folder",
     "readers": "mutated inputs of every reader",
+    "chains": "random chains across backends at scales 1e-30 to 1e30",
 }
 """Name of each part's module -> what it tries."""
 

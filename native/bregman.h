@@ -50,6 +50,8 @@ template <class In, class Real, int N> class Bregman {
         for (Array<Real>* a : {&leaving_peak_, &entering_peak_}) a->allocate(p.n + 1);
         for (Array<Real>* a : {&alpha_, &beta_}) a->allocate(kTogether * P);
         for (Array<Real>* a : {&x_, &y_}) a->allocate(P);
+        q_.allocate(T * P);
+        for (Array<double>* a : {&row_, &column_}) a->allocate(P);
         flow_.allocate(4 * P);
         in_ = flow_, out_ = in_ + P, next_ = out_ + P, mean_ = next_ + P;
         if (p.shared) total_.allocate(T * P);
@@ -176,6 +178,8 @@ template <class In, class Real, int N> class Bregman {
     Real* share_ = nullptr;  // of the unary scores in the arcs on either side
     Array<Real> lam_, leaving_, entering_, leaving_peak_, entering_peak_;
     Array<Real> alpha_, beta_, x_, y_;       // messages of one position or edge
+    Array<double> q_, row_, column_;         // mass of the arcs of an edge, see `slow_flow`,
+    double sum_ = 1;                         // and the sum of it
     Array<Real> flow_;                       // four rows:
     Real *in_, *out_, *next_, *mean_;        // mass of one position, see `flow`
     bool solid_ = true, solid_before_ = true;  // of the edges after and before that position
@@ -293,7 +297,7 @@ template <class In, class Real, int N> class Bregman {
         slow = !(sum >= safe<Real>());
         solid_before_ = solid_;
         solid_ = slow || sum >= kSolid<Real>;
-        if (slow) return slow_flow(e) + base;
+        if (slow) return slow_flow(e);
         const Vec<Real> factor = splat(Real(1) / sum);
         for (int64_t j = 0; j < P; j += W) {
             store(out_ + j, load(from + j) * load(beta_ + j) * factor);
@@ -301,27 +305,44 @@ template <class In, class Real, int N> class Bregman {
         }
         return log_of(double(sum)) + base;
     }
+    // The same from the scores of all arcs, in double precision; leaves q times `sum_` in `q_`. Messages
+    // that were computed one by one, rounded at the size of the scores, would not add up to the same sum:
+    // here every mass is divided by the sum of what it is a part of.
     double slow_flow(int64_t e) {
-        for (int64_t j = 0; j < P; j += W) {
-            const int64_t here = e * P + j, there = (e + 1) * P + j;
-            store(next_ + j, log_arriving(e, j) + load(share_ + there) + load(lam_ + there) - entering_peak_[e + 1]);
-            store(out_ + j, log_departing(e, j) + load(share_ + here) - load(lam_ + here) - leaving_peak_[e]);
+        constexpr int64_t V = lanes<double>();
+        const int64_t here = e * P, there = here + P, by = padded<double>(T);
+        for (int64_t j = 0; j < by; j += V)  // -inf beyond T
+            store(column_ + j, load_as(share_ + there + j, 0.0) + load_as(lam_ + there + j, 0.0));
+        Vec<double> most = splat(-infinity<double>());
+        for (int64_t s = 0; s < T; ++s) {
+            const double left = double(share_[here + s]) - double(lam_[here + s]);
+            for (int64_t j = 0; j < by; j += V) {
+                const Vec<double> score = left + chain.scores(e, s, j) + load(column_ + j);
+                store(q_ + s * by + j, score);
+                most = vmax(most, score);
+            }
         }
-        softmax(next_);
-        return softmax(out_);
-    }
-
-    // x <- exp(x) / sum; returns the log of the sum.
-    double softmax(Real* x) const {
-        const Real peak = peak_of<Real>(x, P);
-        Vec<Real> sum = {};
-        for (int64_t j = 0; j < P; j += W) {
-            store(x + j, vexp(load(x + j) - peak));
-            sum += load(x + j);
+        const double peak = hmax(most);
+        double total = 0;
+        for (int64_t j = 0; j < P; j += V) store(column_ + j, Vec<double>{});
+        for (int64_t s = 0; s < T; ++s) {
+            Vec<double> row = {};
+            for (int64_t j = 0; j < by; j += V) {
+                const Vec<double> mass = vexp(load(q_ + s * by + j) - peak);
+                store(q_ + s * by + j, mass);
+                store(column_ + j, load(column_ + j) + mass);
+                row += mass;
+            }
+            row_[s] = hsum(row);
+            total += row_[s];
         }
-        const Vec<Real> factor = splat(Real(1) / hsum(sum));
-        for (int64_t j = 0; j < P; j += W) store(x + j, load(x + j) * factor);
-        return double(peak) + log_of(double(hsum(sum)));
+        const double factor = 1 / total;
+        for (int64_t t = 0; t < P; ++t) {
+            out_[t] = t < T ? Real(row_[t] * factor) : Real(0);
+            next_[t] = Real(column_[t] * factor);
+        }
+        sum_ = total;
+        return peak + log_of(total);
     }
 
     // What enters position e + 1 is next to be compared.
@@ -359,7 +380,7 @@ template <class In, class Real, int N> class Bregman {
 
     bool single(const int64_t* tags, const Wanted<In>& wanted, double& value) {
         std::memcpy(out_, chain.nodes, size_t(P) * sizeof(Real));
-        value = softmax(out_);
+        value = softmax(out_, P);
         if (tags) value = positive(value - double(chain.nodes[tags[0]]));
         write_position(0, out_, out_, wanted);
         if (tags) wanted.gradient.subtract(tags, 1, T);
@@ -373,7 +394,7 @@ template <class In, class Real, int N> class Bregman {
         const double value = tags ? positive(log_sum - gold(e, tags[e], tags[e + 1])) : log_sum;
         if (e > 0) gap = wider(gap);
         write_position(e, e > 0 ? in_ : out_, out_, wanted);
-        if (wanted.gradient.pair) write_arcs(e, slow, log_sum, wanted.gradient);
+        if (wanted.gradient.pair) write_arcs(e, slow, wanted.gradient);
         advance();
         if (e + 2 == chain.L) write_position(e + 1, in_, in_, wanted);
         return value;
@@ -381,8 +402,8 @@ template <class In, class Real, int N> class Bregman {
 
     double gold(int64_t e, int64_t s, int64_t t) const {
         const int64_t from = e * P + s, to = (e + 1) * P + t;
-        return double(share_[from]) - double(lam_[from]) + chain.raw_score(e, s, t) +
-               double(share_[to]) + double(lam_[to]);
+        return (double(share_[from]) - double(lam_[from])) + chain.raw_score(e, s, t) +
+               (double(share_[to]) + double(lam_[to]));
     }
 
     void write_position(int64_t i, const Real* in, const Real* out, const Wanted<In>& wanted) {
@@ -420,16 +441,17 @@ template <class In, class Real, int N> class Bregman {
             const Vec<Real> both = log_arriving(i - 1, j) + log_departing(i, j);
             store(mean_ + j, both * Real(0.5) + load(share_ + i * P + j));
         }
-        softmax(mean_);
+        softmax(mean_, P);
         return mean_;
     }
 
-    void write_arcs(int64_t e, bool slow, double log_sum, const Gradient<In>& gradient) {
+    void write_arcs(int64_t e, bool slow, const Gradient<In>& gradient) {
         In* pair = gradient.pair + (gradient.every_edge ? e * T * T : 0);
         if (slow) {
+            const int64_t by = padded<double>(T);
             for (int64_t s = 0; s < T; ++s)
                 for (int64_t t = 0; t < T; ++t) {
-                    const In q = In(vexp(splat(gold(e, s, t) - log_sum))[0]);
+                    const In q = In(q_[s * by + t] / sum_);
                     pair[s * T + t] = gradient.every_edge ? q : pair[s * T + t] + q;
                 }
             return;

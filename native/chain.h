@@ -34,6 +34,20 @@ template <class Real> BCRF_INLINE Real peak_of(const Real* x, int64_t P) {
     return hmax(peak);
 }
 
+// x <- exp(x) / sum, of P log weights; returns the log of the sum.
+template <class Real> BCRF_INLINE double softmax(Real* x, int64_t P) {
+    constexpr int64_t W = lanes<Real>();
+    const Real peak = peak_of<Real>(x, P);
+    Vec<Real> sum = {};
+    for (int64_t j = 0; j < P; j += W) {
+        store(x + j, vexp(load(x + j) - peak));
+        sum += load(x + j);
+    }
+    const Vec<Real> factor = splat(Real(1) / hsum(sum));
+    for (int64_t j = 0; j < P; j += W) store(x + j, load(x + j) * factor);
+    return double(peak) + log_of(double(hsum(sum)));
+}
+
 // What scores are like, of which more and more may be included.
 template <class In> struct Survey {
     Vec<In> low = splat(infinity<In>());
@@ -268,6 +282,12 @@ template <class In, class Real, int N> class Chain {
     const In* raw(int64_t e) const { return constrained_ ? constrained_ + e * T * T : given(e); }
     double raw_score(int64_t e, int64_t s, int64_t t) const {
         return double(raw(e)[s * T + t]) * problem.scale;
+    }
+
+    // Scores of the arcs of edge e from tag s to the tags of one vector, in double precision; beyond T what
+    // the next row begins with, or -inf.
+    BCRF_INLINE_MEMBER Vec<double> scores(int64_t e, int64_t s, int64_t j) const {
+        return load_within(raw(e), s * T + j, T * T, 0.0) * problem.scale;
     }
 
     // Takes the exponentials of edge e; at most `window` edges are kept.

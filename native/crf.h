@@ -280,8 +280,8 @@ template <class In> class LogForwardBackward {
 
     LogForwardBackward(const Problem& p, const SharedPairs<In, double>& shared)
         : chain(p, shared, 1), T(chain.T), P(chain.P) {
-        for (Array<double>* a : {&alpha_, &beta_}) a->allocate((p.n + 1) * P);
-        for (Array<double>* a : {&x_, &y_}) a->allocate(P);
+        beta_.allocate((p.n + 1) * P);
+        for (Array<double>* a : {&first_, &y_, &here_, &next_, &row_}) a->allocate(P);
     }
 
     bool solve(const int64_t* tags, Gradient<In> gradient, double& value) {
@@ -290,14 +290,13 @@ template <class In> class LogForwardBackward {
         value = 0;
         if (L == 0) return true;
         messages();
-        value = tags ? loss(tags) : log_sum(0, beta_);
-        if (gradient.unary)
-            for (int64_t i = 0; i < L; ++i) {
-                const double total = log_sum(i, beta_ + i * P);
-                for (int64_t t = 0; t < T; ++t)
-                    gradient.unary[i * T + t] = In(exp_of(through(i, beta_ + i * P, t) - total));
-            }
-        if (gradient.pair) edge_marginals(gradient);
+        if (tags) {
+            value = loss(tags);
+        } else {
+            std::memcpy(row_, first_, size_t(P) * sizeof(double));
+            value = softmax(+row_, P);
+        }
+        if (gradient.unary || gradient.pair) marginals(gradient);
         if (tags) gradient.subtract(tags, L, T);
         return true;
     }
@@ -306,36 +305,19 @@ template <class In> class LogForwardBackward {
     static constexpr int64_t W = lanes<double>();
     const int64_t T;
     const Padding<double, 0> P;
-    Array<double> alpha_;  // log weight of all beginnings up to a tag, it included
     Array<double> beta_;   // log weight of all ends after a tag
-    Array<double> x_, y_;
-
-    static double exp_of(double x) { return vexp(splat(x))[0]; }
-    double through(int64_t i, const double* after, int64_t t) const {
-        return alpha_[i * P + t] + after[t];
-    }
-    double log_sum(int64_t i, const double* after) const {
-        double peak = -infinity<double>(), sum = 0;
-        for (int64_t t = 0; t < T; ++t)
-            if (through(i, after, t) > peak) peak = through(i, after, t);
-        for (int64_t t = 0; t < T; ++t) sum += exp_of(through(i, after, t) - peak);
-        return peak + log_of(sum);
-    }
+    Array<double> first_;  // log weight of all paths that begin with a tag
+    Array<double> y_, here_, next_, row_;
 
     void messages() {
-        const int64_t L = chain.L, last = (L - 1) * P;
-        std::memcpy(alpha_, chain.nodes, size_t(P) * sizeof(double));
-        std::memset(beta_ + last, 0, size_t(P) * sizeof(double));
-        for (int64_t e = 0; e + 1 < L; ++e)
-            for (int64_t j = 0; j < P; j += W) {
-                const Vec<double> u = load(chain.nodes + (e + 1) * P + j);
-                store(alpha_ + (e + 1) * P + j, chain.log_arriving(e, alpha_ + e * P, j) + u);
-            }
+        const int64_t L = chain.L;
+        std::memset(beta_ + (L - 1) * P, 0, size_t(P) * sizeof(double));
         for (int64_t e = L - 2; e >= 0; --e) {
             after(e);
             std::memset(beta_ + e * P, 0, size_t(P) * sizeof(double));
             for (int64_t s = 0; s < T; ++s) beta_[e * P + s] = chain.log_departing(e, y_, s);
         }
+        for (int64_t j = 0; j < P; j += W) store(first_ + j, load(chain.nodes + j) + load(beta_ + j));
     }
     // y = log weight of what follows edge e, by the tag where it arrives.
     void after(int64_t e) {
@@ -344,7 +326,8 @@ template <class In> class LogForwardBackward {
     }
 
     double loss(const int64_t* tags) {
-        double total = positive(log_sum(0, beta_) - through(0, beta_, tags[0]));
+        std::memcpy(row_, first_, size_t(P) * sizeof(double));
+        double total = positive(softmax(+row_, P) - first_[tags[0]]);
         for (int64_t e = 0; e + 1 < chain.L; ++e) {
             after(e);
             const double gold = chain.raw_score(e, tags[e], tags[e + 1]) + y_[tags[e + 1]];
@@ -353,17 +336,39 @@ template <class In> class LogForwardBackward {
         return total;
     }
 
-    void edge_marginals(Gradient<In> gradient) {
-        for (int64_t e = 0; e + 1 < chain.L; ++e) {
-            const double total = log_sum(e, beta_ + e * P);
-            after(e);
-            In* out = gradient.pair + (gradient.every_edge ? e * T * T : 0);
-            for (int64_t s = 0; s < T; ++s)
-                for (int64_t t = 0; t < T; ++t) {
-                    const double w = alpha_[e * P + s] + chain.raw_score(e, s, t) + y_[t];
-                    const In q = In(exp_of(w - total));
-                    out[s * T + t] = gradient.every_edge ? q : out[s * T + t] + q;
-                }
+    // From left to right: the probability of a tag times those of the next one given that tag, which sum
+    // to 1 whatever rounding has done to the messages. So mass and flow are right at any size of them.
+    void marginals(const Gradient<In>& gradient) {
+        const int64_t L = chain.L;
+        double *here = here_, *next = next_;
+        std::memcpy(here, first_, size_t(P) * sizeof(double));
+        softmax(here, P);
+        for (int64_t i = 0; i < L; ++i) {
+            for (int64_t t = 0; gradient.unary && t < T; ++t) gradient.unary[i * T + t] = In(here[t]);
+            if (i + 1 == L) return;
+            after(i);
+            std::memset(next, 0, size_t(P) * sizeof(double));
+            In* pair = gradient.pair ? gradient.pair + (gradient.every_edge ? i * T * T : 0) : nullptr;
+            for (int64_t s = 0; s < T; ++s) {
+                conditional(i, s, here[s], next);
+                for (int64_t t = 0; pair && t < T; ++t)
+                    pair[s * T + t] = gradient.every_edge ? In(row_[t]) : pair[s * T + t] + In(row_[t]);
+            }
+            std::swap(here, next);
+        }
+    }
+    // The probabilities of the arcs from tag s, which has probability p; adds them to `next`.
+    void conditional(int64_t e, int64_t s, double p, double* next) {
+        if (p == 0) {  // a dead tag has nowhere to go
+            std::memset(row_, 0, size_t(P) * sizeof(double));
+            return;
+        }
+        for (int64_t j = 0; j < P; j += W)
+            store(row_ + j, chain.scores(e, s, j) + load(y_ + j));
+        softmax(+row_, P);
+        for (int64_t j = 0; j < P; j += W) {
+            store(row_ + j, load(row_ + j) * p);
+            store(next + j, load(next + j) + load(row_ + j));
         }
     }
 };

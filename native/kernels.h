@@ -52,8 +52,8 @@ struct Projections {
 };
 
 // All return 0, or 1 + the first sentence that has no answer (a score that is NaN or +inf, a length or
-// tag out of range, a gold tag or arc that is removed, no path left): the outputs are then without
-// meaning. Shared pairs belong to sentence 0.
+// tag out of range, a gold tag or arc that is removed, no path left, a value that overflows the precision
+// of the scores): the outputs are then without meaning. Shared pairs belong to sentence 0.
 struct Kernels {
     int64_t (*crf)(const Problem&, const int64_t* tags, const Outputs&);
     int64_t (*bregman)(const Problem&, const Projections&, const int64_t* tags, const Outputs&);

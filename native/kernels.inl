@@ -77,10 +77,15 @@ Status attempt(Solver& solver, int64_t b, const int64_t* gold, bool haste, Solve
     return kNarrow;
 }
 
-template <class In> void write_value(const Outputs& out, int64_t b, double value) {
-    if (!out.value) return;
+// Whether a sum of scores can be told in the precision of the scores: huge ones add up to infinity.
+template <class In> bool representable(double value) { return In(value) - In(value) == In(0); }
+
+// Writes the value of a sentence that was solved.
+template <class In> Status write_value(const Outputs& out, int64_t b, double value) {
+    if (!out.value) return kFine;
     if (out.wide_value) static_cast<double*>(out.value)[b] = value;
     else static_cast<In*>(out.value)[b] = In(value);
+    return representable<In>(value) ? kFine : kBad;
 }
 
 // In the order of the sentences, whoever solved them.
@@ -121,8 +126,7 @@ void crf_abreast(const Problem& p, const int64_t* tags, const Outputs& out, Stat
     };
     const auto report = [&](Solver& solver) {
         solver.report([&](int64_t b, double value) {
-            write_value<In>(out, b, value);
-            statuses[b] = kFine;
+            statuses[b] = write_value<In>(out, b, value);
         });
     };
     const auto alone = [&](Solver& solver, int64_t group) {
@@ -165,8 +169,8 @@ void crf_pass(
         const Status status = attempt(solver, b, gold, true, [&] {
             return solver.solve(gold, Gradient<In>(p, out, b), value);
         });
-        if (status == kFine) write_value<In>(out, b, value);
-        statuses[b] = status == kNarrow ? kRedo : status;
+        if (status == kFine) statuses[b] = write_value<In>(out, b, value);
+        else statuses[b] = status == kNarrow ? kRedo : status;
     });
 }
 
@@ -206,7 +210,7 @@ void bregman_pass(
             return solver.solve(gold, Wanted<In>(p, out, b), value, gap);
         });
         if (statuses[b] != kFine) return;
-        write_value<In>(out, b, value);
+        statuses[b] = write_value<In>(out, b, value);
         if (out.residual) out.residual[b] = gap;
         if (out.dual) solver.write_dual(static_cast<In*>(out.dual) + b * p.n * p.tags);
     });
@@ -252,7 +256,8 @@ template <class In> int64_t viterbi(const Problem& p, int64_t* tags, double* sco
     Statuses statuses(p.batch);
     Team<Viterbi<In>> team(paying_threads(p, 2), p.batch, [&] { return new Viterbi<In>(p, pairs); });
     team.run([&](Viterbi<In>& solver, int64_t b) {
-        statuses[b] = solver.solve(b, tags + b * p.n, score[b]) ? kFine : kBad;
+        const bool found = solver.solve(b, tags + b * p.n, score[b]);
+        statuses[b] = found && representable<In>(score[b]) ? kFine : kBad;
     });
     return statuses.first(kBad);
 }
@@ -299,7 +304,7 @@ void certified_pass(
             k = next;
         }
         const bool found = proved[b] || worker.viterbi.solve(b, tags + b * p.n, score[b]);
-        statuses[b] = found ? kFine : kBad;
+        statuses[b] = found && representable<In>(score[b]) ? kFine : kBad;
     });
 }
 

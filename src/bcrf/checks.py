@@ -16,6 +16,7 @@ from torch import Tensor
 __all__ = [
     "check_count",
     "check_number",
+    "check_sums",
     "check_temperature",
     "checks_enabled",
     "set_checks",
@@ -55,8 +56,19 @@ class set_checks:
 def values_visible(x: Tensor) -> bool:
     """Whether a branch on the values of `x` is free: eager mode, on the CPU, a real tensor."""
     return (
-        not torch.compiler.is_compiling() and x.is_cpu and type(x) in (Tensor, torch.nn.Parameter)
+        not torch.compiler.is_compiling()
+        and x.is_cpu
+        and type(x) in (Tensor, torch.nn.Parameter)
+        and not _in_vmap()
     )
+
+
+def _in_vmap() -> bool:
+    """Whether `torch.func.vmap` runs: one operation then has many values, and no branch."""
+    if not torch._C._are_functorch_transforms_active():
+        return False
+    levels = torch._C._functorch.get_interpreter_stack() or ()
+    return any(level.key() == torch._C._functorch.TransformType.Vmap for level in levels)
 
 
 def checks_enabled(x: Tensor) -> bool:
@@ -76,6 +88,21 @@ def check_number(name: str, value: object) -> None:
     """Raise unless the argument `name` is a number."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {value!r}")
+
+
+def check_sums(name: str, sums: Tensor) -> Tensor:
+    """Return `sums` [B], one sum of scores per sentence; raise if one is infinite or NaN."""
+    if checks_enabled(sums):
+        bad = ~sums.detach().isfinite()
+        if bool(bad.any()):
+            sentence = int(bad.nonzero()[0])
+            kind = str(sums.dtype).removeprefix("torch.")
+            raise ValueError(
+                f"sentence {sentence}: the {name} is {float(sums.detach()[sentence])}, because the "
+                f"scores are so large that their sum overflows {kind}; divide them, use a wider "
+                "dtype, or set the scores of tags and transitions to remove to -inf"
+            )
+    return sums
 
 
 def check_temperature(tau: float | Tensor) -> float | Tensor:

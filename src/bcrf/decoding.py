@@ -10,7 +10,7 @@ from torch import Tensor
 from . import kernels
 from .arcs import Arcs, fold
 from .chain import LinearChain
-from .checks import check_temperature, values_visible
+from .checks import check_sums, check_temperature, values_visible
 from .inference import Bregman, Solver, viterbi
 from .inference.viterbi import best_score
 from .kernels import native, ops
@@ -87,7 +87,8 @@ def certified_decode(
             tags = torch.where(certified.unsqueeze(1), tags, best)
         elif not bool(certified.all()):
             tags[~certified] = viterbi(problem[~certified], backend)[1]
-    return CertifiedTags(chain.pad(without_room(tags)), problem.score(tags), certified)
+    score = check_sums("score of the best sequence", problem.score(tags))
+    return CertifiedTags(chain.pad(without_room(tags)), score, certified)
 
 
 def map_decode(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .chain import LinearChain
-from .checks import checks_enabled
+from .checks import check_sums, checks_enabled
 from .inference import Solver
 
 __all__ = ["loss", "partial_loss"]
@@ -34,7 +34,7 @@ def loss(solver: Solver, chain: LinearChain, tags: Tensor) -> Tensor:
         if value is not None:
             return value
     _check_legal(chain, tags)
-    return solver(chain).surprisal(tags)
+    return check_sums("loss", solver(chain).surprisal(tags))
 
 
 def partial_loss(solver: Solver, chain: LinearChain, allowed: Tensor) -> Tensor:
@@ -56,7 +56,8 @@ def partial_loss(solver: Solver, chain: LinearChain, allowed: Tensor) -> Tensor:
             raise ValueError(
                 f"sentence {sentence}, position {position}: no allowed tag has a finite score"
             )
-    return solver(chain).partial_surprisal(allowed.to(chain.device))
+    value = solver(chain).partial_surprisal(allowed.to(chain.device))
+    return check_sums("partial loss", value)
 
 
 def _check_legal(chain: LinearChain, tags: Tensor) -> None:

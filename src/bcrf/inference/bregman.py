@@ -13,7 +13,7 @@ from torch import Tensor
 from .. import kernels
 from ..arcs import Arcs, fold
 from ..chain import LinearChain
-from ..checks import check_count, check_number
+from ..checks import check_count, check_number, check_sums
 from ..flow import edge_log_sums, edge_softmax, incoming_outgoing, residual
 from ..kernels import native, ops
 from ..lazy import cached_property
@@ -198,7 +198,7 @@ class BregmanSolution(Solution):
     def value(self) -> Tensor:
         if self._flow is not None and not self._differentiable:
             return self._flow.value.to(self.chain.unary.dtype)
-        return dual_edges(self.arcs, self._lam).sum(1) + _alone(self.arcs)
+        return check_sums("value", dual_edges(self.arcs, self._lam).sum(1) + _alone(self.arcs))
 
     @property
     def _differentiable(self) -> bool:
@@ -220,7 +220,7 @@ class BregmanSolution(Solution):
         lam = self._following
         incoming, outgoing = incoming_outgoing(self.arcs, lam)
         mean = self.solver.marginals == "mean"
-        return without_room((incoming + outgoing) / 2 if mean else outgoing - lam)
+        return without_room(incoming / 2 + outgoing / 2 if mean else outgoing - lam)
 
     def tag_probabilities(self) -> Tensor:
         if self._flow is not None and not self._differentiable:

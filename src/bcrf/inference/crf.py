@@ -12,6 +12,7 @@ from torch import Tensor
 from .. import kernels
 from ..arcs import Arcs, fold
 from ..chain import LinearChain
+from ..checks import check_sums
 from ..flow import edge_softmax
 from ..kernels import native, ops, vectorized
 from ..lazy import cached_property
@@ -122,7 +123,8 @@ class CRFSolution(Solution):
 
     @cached_property
     def value(self) -> Tensor:
-        return self._total.to(self.chain.unary.dtype)
+        value = self._total.to(self.chain.unary.dtype)
+        return value if self._fused_total is not None else check_sums("value", value)
 
     @cached_property
     def _total(self) -> Tensor:

@@ -35,6 +35,8 @@ def dual_edges(arcs: Arcs, lam: Tensor) -> Tensor:
     if torch.compiler.is_compiling():  # no second order there; autograd may see all of it
         return edge_log_sums(arcs, lam)
     scores = (arcs.left, arcs.pair.scores, arcs.right)
+    if torch._C._are_functorch_transforms_active():
+        return _first_order_edges(arcs, lam, scores)
     edges: Tensor = _DualEdges.apply(arcs.detach(), lam, *scores)  # type: ignore[no-untyped-call]
     return edges
 
@@ -42,8 +44,72 @@ def dual_edges(arcs: Arcs, lam: Tensor) -> Tensor:
 def implicit_dual(arcs: Arcs, lam: Tensor) -> Tensor:
     """`lam`, with the derivative that the minimiser of D has."""
     scores = (arcs.left, arcs.pair.scores, arcs.right)
+    if torch._C._are_functorch_transforms_active():
+        if _derivatives(scores):
+            raise RuntimeError(
+                "torch.func cannot differentiate Bregman marginals; use torch.autograd.grad"
+            )
+        return lam
     dual: Tensor = _ImplicitDual.apply(arcs.detach(), lam, *scores)  # type: ignore[no-untyped-call]
     return dual
+
+
+def _first_order_edges(arcs: Arcs, lam: Tensor, scores: Sequence[Tensor]) -> Tensor:
+    """`dual_edges` under `torch.func`, where second derivatives, which would be wrong, are errors.
+
+    The conjugate gradients of `implicit_dual` look at values, which `torch.func` does not allow.
+    """
+    if _derivatives(scores) > 1:
+        raise RuntimeError(_NO_SECOND_ORDER)
+    edges = edge_log_sums(arcs, lam)
+    if not _is_tracked(scores):
+        return edges
+    guarded: Tensor = _FirstOrder.apply(edges)  # type: ignore[no-untyped-call]
+    return guarded
+
+
+_NO_SECOND_ORDER = (
+    "torch.func cannot take second derivatives of a Bregman value; use torch.autograd.grad with "
+    "create_graph=True, outside torch.func"
+)
+
+
+class _FirstOrder(torch.autograd.Function):
+    """The identity, which can be differentiated once."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(edges: Tensor) -> Tensor:
+        return edges.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            raise RuntimeError(_NO_SECOND_ORDER)
+        return grads[0]
+
+
+def _derivatives(scores: Sequence[Tensor]) -> int:
+    """How many derivatives may be taken: by transforms of `torch.func`, and by autograd outside."""
+    transforms = torch._C._functorch
+    kinds = (transforms.TransformType.Grad, transforms.TransformType.Jvp)
+    levels = transforms.get_interpreter_stack() or ()
+    return sum(level.key() in kinds for level in levels) + _is_tracked(scores)
+
+
+def _is_tracked(scores: Sequence[Tensor]) -> bool:
+    """Whether the tensors that `torch.func` was given require a gradient."""
+    for x in scores:
+        while torch._C._functorch.is_functorch_wrapped_tensor(x):
+            x = torch._C._functorch.get_unwrapped(x)
+        if x.requires_grad:
+            return True
+    return False
 
 
 class _DualEdges(torch.autograd.Function):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..chain import LinearChain
-from ..checks import check_count, check_number
+from ..checks import check_count, check_number, check_sums
 from ..lazy import cached_property
 from ..room import roomy, without_room
 from .factorized import FactorizedSolution, factor_scores
@@ -66,4 +66,5 @@ class _MeanFieldSolution(FactorizedSolution):
         present = self.log_r > -math.inf
         gain = torch.where(present, self._unary, 0.0) - torch.where(present, self.log_r, 0.0)
         pairs = (expected(r[:, :-1], self._pair) * r[:, 1:]).sum(-1)
-        return (r * gain).sum((1, 2)) + torch.where(self.chain.mask[:, 1:], pairs, 0.0).sum(1)
+        pairs = torch.where(self.chain.mask[:, 1:], pairs, 0.0)
+        return check_sums("value", (r * gain).sum((1, 2)) + pairs.sum(1))

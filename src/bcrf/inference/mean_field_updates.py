@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .. import kernels
+from ..checks import checks_enabled
 from ..logspace import log_softmax, matmul
 from ..loops import in_graph
 from .again import differentiable_slopes
@@ -67,11 +68,27 @@ class _Updates(torch.autograd.Function):
         for r in reversed(before):
             by_r = _messages(by_logits[-1], pair, edges)  # messages are their own adjoint
             by_logits.append(r * (by_r - (r * by_r).sum(-1, keepdim=True)))
-        by_unary = torch.stack(by_logits).sum(0) if needed[0] else None
+        total = torch.stack(by_logits).sum(0)
+        _check_slopes(total)
+        by_unary = total if needed[0] else None
         by_pair = None
         if needed[1] and before:
             by_pair = _outer_products(before, by_logits[-2::-1], edges, pair.dim() == 2)
         return by_unary, by_pair, None, None
+
+
+def _check_slopes(slopes: Tensor) -> None:
+    """Raise if the derivatives [B, n, T] overflow: every update multiplies by the transitions."""
+    if checks_enabled(slopes):
+        bad = ~slopes.isfinite()
+        if bool(bad.any()):
+            sentence, position, _ = bad.nonzero()[0].tolist()
+            kind = str(slopes.dtype).removeprefix("torch.")
+            raise ValueError(
+                f"sentence {sentence}, position {position}: the gradient of mean field overflows "
+                f"{kind}, because the transition scores are too large; divide the scores, or use "
+                "a wider dtype"
+            )
 
 
 def _outer_products(

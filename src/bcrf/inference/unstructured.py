@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..chain import LinearChain
+from ..checks import check_sums
 from ..lazy import cached_property
 from ..logspace import log_softmax, logsumexp
 from .factorized import FactorizedSolution, factor_scores
@@ -34,4 +35,4 @@ class _UnstructuredSolution(FactorizedSolution):
 
     @cached_property
     def value(self) -> Tensor:
-        return torch.where(self.chain.mask, self._sums, 0.0).sum(1)
+        return check_sums("value", torch.where(self.chain.mask, self._sums, 0.0).sum(1))

@@ -10,7 +10,7 @@ from torch import Tensor
 from .. import kernels
 from ..arcs import Arcs, fold
 from ..chain import PAD, LinearChain
-from ..checks import check_count
+from ..checks import check_count, check_sums
 from ..kernels import native, ops
 from ..logspace import wide_dtype
 from ..room import roomy, without_room
@@ -37,7 +37,8 @@ def viterbi(chain: LinearChain, backend: str = "auto") -> tuple[Tensor, Tensor]:
     problem = roomy(chain)
     with torch.no_grad():
         tags = kernels.get(backend, chain.unary).best_paths(fold(problem.detach()))
-    return problem.score(tags), chain.pad(without_room(tags))
+    score = check_sums("score of the best sequence", problem.score(tags))
+    return score, chain.pad(without_room(tags))
 
 
 def best_score(chain: LinearChain, tags: Tensor, score: Tensor) -> Tensor:

@@ -2,8 +2,8 @@
 
 They take unary [B, n, T], pair [T, T] or [B, n-1, T, T] and lengths [B] on the CPU, and solve whole
 sentences: fold, trim, checks and all. Each returns None if a sentence has no answer (a score that
-is NaN or +inf, a tag out of range or removed, no path left): the torch kernels then say what is
-wrong.
+is NaN or +inf, a tag out of range or removed, no path left, a value that overflows): the torch
+kernels then say what is wrong.
 """
 
 from __future__ import annotations
@@ -58,7 +58,13 @@ def _load() -> tuple[Any, str | None]:
         module.use_torch(torch)
         return module, None
     except ImportError as error:
-        return None, f"the compiled extension cannot be loaded: {error}"
+        if not path and importlib.util.find_spec("bcrf._native") is None:
+            return None, (
+                "the compiled extension was not built: there was no CMake or C++ compiler when "
+                "bcrf was installed, or compiling failed; get a C++ compiler and install bcrf "
+                "again (`make native` in a checkout shows what goes wrong)"
+            )
+        return None, f"the compiled extension was built, but cannot be loaded: {error}"
 
 
 # UNAVAILABLE says why there are no compiled kernels here; None if there are.

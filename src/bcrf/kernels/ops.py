@@ -23,7 +23,8 @@ def _answer(found: T | None) -> T:
     if found is None:
         raise ValueError(
             "a sentence has no answer: a score is NaN or +inf, a length or tag is out of range, a "
-            "gold tag or transition is removed (-inf), or no path is left; "
+            "gold tag or transition is removed (-inf), no path is left, or the scores are so large "
+            "that their sum overflows; "
             "the same call in eager mode says where"
         )
     return found
