@@ -10,10 +10,10 @@ from typing import Any, SupportsIndex
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from .checks import check_temperature, checks_enabled, values_visible
 from .structure import Structure
+from .torch_internals import register_pytree_node
 
 __all__ = ["PAD", "LinearChain"]
 
@@ -115,7 +115,8 @@ class LinearChain:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         given, follow, grad = self.__dict__["_lazy"]
         with torch.inference_mode(given.is_inference()), torch.set_grad_enabled(grad):
-            transitions = self.__dict__["transitions"] = _constrained(given, follow)
+            transitions = _constrained(given, follow)
+        object.__setattr__(self, "transitions", transitions)
         return transitions
 
     @property
@@ -315,14 +316,14 @@ class LinearChain:
     def _set(
         self, unary: Any, transitions: Any, lengths: Any, dtype: torch.dtype, follow: Any
     ) -> None:
-        fields = self.__dict__  # because the dataclass is frozen
-        fields["unary"] = unary
+        assign = object.__setattr__  # because the dataclass is frozen
+        assign(self, "unary", unary)
         if follow is None:
-            fields["transitions"] = transitions
+            assign(self, "transitions", transitions)
         else:
-            fields["_lazy"] = (transitions, follow, torch.is_grad_enabled())
-        fields["given_lengths"] = lengths
-        fields["dtype"] = dtype
+            assign(self, "_lazy", (transitions, follow, torch.is_grad_enabled()))
+        assign(self, "given_lengths", lengths)
+        assign(self, "dtype", dtype)
 
 
 def _constrained(transitions: Tensor, follow: Tensor) -> Tensor:
@@ -401,25 +402,16 @@ def _flatten(chain: LinearChain) -> tuple[list[Any], torch.dtype]:
     return [chain.unary, chain.transitions, chain.lengths], chain.dtype
 
 
-def _flatten_with_keys(
-    chain: LinearChain,
-) -> tuple[list[tuple[pytree.KeyEntry, Any]], torch.dtype]:
-    leaves, dtype = _flatten(chain)
-    names = ("unary", "transitions", "lengths")
-    return [(pytree.GetAttrKey(k), x) for k, x in zip(names, leaves, strict=True)], dtype
-
-
 def _unflatten(leaves: Iterable[Any], dtype: torch.dtype) -> LinearChain:
     unary, transitions, lengths = leaves
     return LinearChain._new(unary, transitions, lengths, dtype)
 
 
-pytree.register_pytree_node(
+register_pytree_node(
     LinearChain,
+    ("unary", "transitions", "lengths"),
     _flatten,
     _unflatten,
-    serialized_type_name="bcrf.LinearChain",
-    flatten_with_keys_fn=_flatten_with_keys,
     to_dumpable_context=lambda dtype: str(dtype).removeprefix("torch."),
     from_dumpable_context=lambda name: getattr(torch, name),
 )

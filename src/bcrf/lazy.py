@@ -44,14 +44,25 @@ class cached_property(Generic[T]):
             return found
         value = self.function(instance)
         if torch.is_grad_enabled() or not getattr(instance, "requires_grad", False):
-            kept[name] = value
+            _keep(instance, name, value)
         return value
 
 
-def _kept(instance: object) -> dict[str, Any]:
-    """Where values are kept: in a graph, `torch.compile` (2.13) forgets an attribute that is set
-    after a loop (`loops`), but not an entry of a dict that the instance had before."""
-    if torch.compiler.is_compiling():
-        kept: dict[str, Any] = getattr(instance, "_kept", instance.__dict__)
-        return kept
-    return instance.__dict__
+def _in_own_dict(instance: object) -> bool:
+    """Whether values are kept in the dict `_kept`: in a graph, `torch.compile` (2.13) forgets an
+    attribute that is set after a loop (`loops`), but not an entry of a dict that the instance had
+    before."""
+    return torch.compiler.is_compiling() and hasattr(instance, "_kept")
+
+
+def _kept(instance: Any) -> dict[str, Any]:
+    kept: dict[str, Any] = instance._kept if _in_own_dict(instance) else instance.__dict__
+    return kept
+
+
+def _keep(instance: Any, name: str, value: object) -> None:
+    if _in_own_dict(instance):
+        instance._kept[name] = value
+    else:
+        # Not in `__dict__`: torch.compile of torch 2.8 cannot write there if the class is frozen.
+        object.__setattr__(instance, name, value)

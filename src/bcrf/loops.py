@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._higher_order_ops.scan import scan
-from torch._higher_order_ops.while_loop import while_loop
+
+from .torch_internals import HAS_LOOPS, has_static_value, scan, while_loop
 
 __all__ = ["Step", "fixpoint", "in_graph", "knows", "loop"]
 
@@ -21,23 +21,14 @@ Columns = Sequence[Any]
 Step = Callable[[tuple[Tensor, ...], tuple[Any, ...]], tuple[tuple[Tensor, ...], Tensor]]
 
 
-# The operators are prototypes of torch; what is here was tested from this version on.
-_OPERATORS = torch.__version__ >= "2.13"
-
-
 def in_graph() -> bool:
     """Whether a graph is being made, by torch.compile or torch.export, that can have loops."""
-    return _OPERATORS and torch.compiler.is_compiling()
+    return HAS_LOOPS and torch.compiler.is_compiling()
 
 
 def knows(size: int) -> bool:
     """Whether a size is a number here: in a graph it may be a symbol that stands for all."""
-    if not in_graph():
-        return True
-    # Here, because it takes long to import; who makes graphs has done so.
-    from torch.fx.experimental.symbolic_shapes import has_static_value
-
-    return has_static_value(size)
+    return not in_graph() or has_static_value(size)
 
 
 def loop(
@@ -98,5 +89,5 @@ def fixpoint(step: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
     changed = torch.ones((), dtype=torch.bool, device=x.device)
     start = (x.clone(), changed)
-    settled: Tensor = while_loop(changing, advance, start)[0]  # type: ignore[no-untyped-call]
+    settled: Tensor = while_loop(changing, advance, start)[0]
     return settled

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from .checks import values_visible
 from .loops import fixpoint, in_graph
 from .scan import suffix_products
+from .torch_internals import register_pytree_node
 
 __all__ = ["Structure", "live_tags"]
 
@@ -360,11 +360,6 @@ def _flatten(structure: Structure) -> tuple[list[Any], None]:
     return [structure.start, structure.end, structure.follow], None
 
 
-def _flatten_with_keys(structure: Structure) -> tuple[list[tuple[pytree.KeyEntry, Any]], None]:
-    names = ("start", "end", "follow")
-    return [(pytree.GetAttrKey(name), getattr(structure, name)) for name in names], None
-
-
 def _unflatten(leaves: Iterable[Any], context: None) -> Structure:
     """No validation: torch.export and torch.compile put arbitrary objects in place of tensors."""
     structure = object.__new__(Structure)
@@ -372,10 +367,4 @@ def _unflatten(leaves: Iterable[Any], context: None) -> Structure:
     return structure
 
 
-pytree.register_pytree_node(
-    Structure,
-    _flatten,
-    _unflatten,
-    serialized_type_name="bcrf.Structure",
-    flatten_with_keys_fn=_flatten_with_keys,
-)
+register_pytree_node(Structure, ("start", "end", "follow"), _flatten, _unflatten)

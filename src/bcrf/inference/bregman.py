@@ -106,7 +106,8 @@ class Bregman:
             return None
         slopes = torch.is_grad_enabled() and chain.requires_grad
         arrays = (chain.unary, chain.pair_scores, chain.lengths)
-        value: Tensor = ops.bregman(*arrays, tags, *self._settings[:4], slopes)[0]
+        *settings, _ = self._settings  # no slice: torch.compile of torch 2.8 cannot make one
+        value: Tensor = ops.bregman(*arrays, tags, *settings, slopes)[0]
         return value.to(chain.unary.dtype)
 
     def run(

@@ -18,6 +18,7 @@ from ..chain import LinearChain
 from ..kernels import native
 from ..kernels.native import Slopes
 from ..logspace import matmul
+from ..torch_internals import is_legacy_batched
 from .again import differentiable_slopes
 
 __all__ = ["Fused", "free_pairs", "fused_value"]
@@ -116,7 +117,7 @@ class _Value(torch.autograd.Function):
 def _scaled(slopes: _ByScores, grad: Tensor, shared: bool) -> tuple[Tensor | None, ...]:
     """The slopes, of B sentences, times grad [B]; in their own memory, if that is one number."""
     unary, pair, total = slopes
-    if not kernels.observed() and not torch._C._functorch.is_legacy_batchedtensor(grad):
+    if not kernels.observed() and not is_legacy_batched(grad):
         found = (unary, pair if total is None else total)
         if native.scale(grad, *found):  # the gradient of a sum or a mean: one number
             return found

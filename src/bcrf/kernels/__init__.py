@@ -11,10 +11,10 @@ from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from ..arcs import Arcs
 from ..checks import values_visible
+from ..torch_internals import may_be_exporting, observed
 from . import naive, native, vectorized
 
 __all__ = ["Kernel", "backends", "check", "get", "observed", "route"]
@@ -71,18 +71,8 @@ def route(backend: str, scores: Tensor) -> Literal["native", "op"] | None:
             raise ValueError(f"backend 'native' is for the CPU, the scores are on {scores.device}")
         return None
     if torch.compiler.is_compiling():
-        return None if torch.compiler.is_exporting() else "op"
+        return None if may_be_exporting() else "op"
     return "native" if values_visible(scores) and not observed() else None
-
-
-def observed() -> bool:
-    """Whether somebody wants to see every torch operation: a mode, a transform or a tracer."""
-    return (
-        torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._are_functorch_transforms_active()
-        or forward_ad._current_level >= 0
-        or torch._C._get_tracing_state() is not None
-    )
 
 
 def get(backend: str, scores: Tensor) -> Kernel:

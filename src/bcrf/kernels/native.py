@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ..arcs import Arcs
+from ..torch_internals import missing_probe
 from . import vectorized
 from .vectorized import backward_messages, forward_messages
 
@@ -43,6 +44,12 @@ __all__ = [
 def _load() -> tuple[Any, str | None]:
     """The extension, or why there is none. BCRF_NATIVE names another build, with sanitizers say."""
     path = os.environ.get("BCRF_NATIVE")
+    missing = missing_probe()
+    if missing is not None:
+        return None, (
+            f"torch {torch.__version__} has no {missing}, which tells whether operations may be "
+            "hidden from torch; install a version of torch that has it"
+        )
     try:
         if not path:
             from .. import _native
