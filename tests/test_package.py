@@ -20,7 +20,8 @@ SOURCE = ROOT / "src" / "bcrf"
 # A module imports only from earlier layers, or from within its own package. `bcrf/__init__.py`
 # stands above them all.
 LAYERS: list[tuple[str, ...]] = [
-    ("checks", "lazy", "torch_internals", "_native"),
+    ("torch_internals", "_native"),
+    ("checks", "lazy"),
     ("logspace", "loops"),
     ("scan",),
     ("structure",),

@@ -13,6 +13,8 @@ from types import TracebackType
 import torch
 from torch import Tensor
 
+from .torch_internals import in_vmap
+
 __all__ = [
     "check_count",
     "check_number",
@@ -59,16 +61,8 @@ def values_visible(x: Tensor) -> bool:
         not torch.compiler.is_compiling()
         and x.is_cpu
         and type(x) in (Tensor, torch.nn.Parameter)
-        and not _in_vmap()
+        and not in_vmap()
     )
-
-
-def _in_vmap() -> bool:
-    """Whether `torch.func.vmap` runs: one operation then has many values, and no branch."""
-    if not torch._C._are_functorch_transforms_active():
-        return False
-    levels = torch._C._functorch.get_interpreter_stack() or ()
-    return any(level.key() == torch._C._functorch.TransformType.Vmap for level in levels)
 
 
 def checks_enabled(x: Tensor) -> bool:

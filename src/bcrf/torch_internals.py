@@ -15,12 +15,16 @@ from torch.autograd import forward_ad
 
 __all__ = [
     "HAS_LOOPS",
+    "count_derivatives",
     "has_static_value",
+    "in_transform",
+    "in_vmap",
     "is_legacy_batched",
     "may_be_exporting",
     "missing_probe",
     "observed",
     "register_pytree_node",
+    "requires_grad_outside",
     "scan",
     "while_loop",
 ]
@@ -64,6 +68,10 @@ _PROBES = (
     "_C._are_functorch_transforms_active",
     "_C._get_tracing_state",
     "_C._functorch.is_legacy_batchedtensor",
+    "_C._functorch.get_interpreter_stack",
+    "_C._functorch.TransformType",
+    "_C._functorch.is_functorch_wrapped_tensor",
+    "_C._functorch.get_unwrapped",
     "autograd.forward_ad._current_level",
 )
 
@@ -96,6 +104,38 @@ def observed() -> bool:
 def is_legacy_batched(x: Tensor) -> bool:
     """Whether `x` is a batch under `torch.autograd.grad(is_grads_batched=True)`."""
     return _CANNOT_TELL or torch._C._functorch.is_legacy_batchedtensor(x)
+
+
+def in_transform() -> bool:
+    """Whether a transform of torch.func runs; False if torch cannot tell."""
+    return not _CANNOT_TELL and torch._C._are_functorch_transforms_active()
+
+
+def in_vmap() -> bool:
+    """Whether `torch.func.vmap` runs: one operation then has many values, and no branch."""
+    return in_transform() and "Vmap" in _transforms()
+
+
+def count_derivatives() -> int:
+    """How many transforms of torch.func run that take a derivative."""
+    return sum(name in ("Grad", "Jvp") for name in _transforms())
+
+
+def requires_grad_outside(tensors: Iterable[Tensor]) -> bool:
+    """Whether one of the tensors that torch.func was given requires a gradient of autograd."""
+    return any(_original(x).requires_grad for x in tensors)
+
+
+def _transforms() -> list[str]:
+    """The names of the transforms that run, the outermost first."""
+    return [level.key().name for level in torch._C._functorch.get_interpreter_stack() or ()]
+
+
+def _original(x: Tensor) -> Tensor:
+    """The tensor that the outermost transform was given."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(x):
+        x = torch._C._functorch.get_unwrapped(x)
+    return x
 
 
 def register_pytree_node(

@@ -20,6 +20,7 @@ from torch import Tensor
 from ..arcs import Arcs
 from ..flow import edge_log_sums, incoming_outgoing
 from ..logspace import softmax
+from ..torch_internals import count_derivatives, in_transform, requires_grad_outside
 
 __all__ = ["dual_edges", "implicit_dual"]
 
@@ -35,7 +36,7 @@ def dual_edges(arcs: Arcs, lam: Tensor) -> Tensor:
     if torch.compiler.is_compiling():  # no second order there; autograd may see all of it
         return edge_log_sums(arcs, lam)
     scores = (arcs.left, arcs.pair.scores, arcs.right)
-    if torch._C._are_functorch_transforms_active():
+    if in_transform():
         return _first_order_edges(arcs, lam, scores)
     edges: Tensor = _DualEdges.apply(arcs.detach(), lam, *scores)  # type: ignore[no-untyped-call]
     return edges
@@ -44,8 +45,8 @@ def dual_edges(arcs: Arcs, lam: Tensor) -> Tensor:
 def implicit_dual(arcs: Arcs, lam: Tensor) -> Tensor:
     """`lam`, with the derivative that the minimiser of D has."""
     scores = (arcs.left, arcs.pair.scores, arcs.right)
-    if torch._C._are_functorch_transforms_active():
-        if _derivatives(scores):
+    if in_transform():
+        if count_derivatives() or requires_grad_outside(scores):
             raise RuntimeError(
                 "torch.func cannot differentiate Bregman marginals; use torch.autograd.grad"
             )
@@ -59,10 +60,11 @@ def _first_order_edges(arcs: Arcs, lam: Tensor, scores: Sequence[Tensor]) -> Ten
 
     The conjugate gradients of `implicit_dual` look at values, which `torch.func` does not allow.
     """
-    if _derivatives(scores) > 1:
+    outside = requires_grad_outside(scores)
+    if count_derivatives() + outside > 1:
         raise RuntimeError(_NO_SECOND_ORDER)
     edges = edge_log_sums(arcs, lam)
-    if not _is_tracked(scores):
+    if not outside:
         return edges
     guarded: Tensor = _FirstOrder.apply(edges)  # type: ignore[no-untyped-call]
     return guarded
@@ -92,24 +94,6 @@ class _FirstOrder(torch.autograd.Function):
         if torch.is_grad_enabled():
             raise RuntimeError(_NO_SECOND_ORDER)
         return grads[0]
-
-
-def _derivatives(scores: Sequence[Tensor]) -> int:
-    """How many derivatives may be taken: by transforms of `torch.func`, and by autograd outside."""
-    transforms = torch._C._functorch
-    kinds = (transforms.TransformType.Grad, transforms.TransformType.Jvp)
-    levels = transforms.get_interpreter_stack() or ()
-    return sum(level.key() in kinds for level in levels) + _is_tracked(scores)
-
-
-def _is_tracked(scores: Sequence[Tensor]) -> bool:
-    """Whether the tensors that `torch.func` was given require a gradient."""
-    for x in scores:
-        while torch._C._functorch.is_functorch_wrapped_tensor(x):
-            x = torch._C._functorch.get_unwrapped(x)
-        if x.requires_grad:
-            return True
-    return False
 
 
 class _DualEdges(torch.autograd.Function):
