@@ -200,7 +200,7 @@ def test_short_sentences_compile(n: int, kind: Pairs) -> None:
 
 @torch.no_grad()
 def test_loops_are_unrolled_where_torch_is_older(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops, "_OPERATORS", False)
+    monkeypatch.setattr(loops, "HAS_LOOPS", False)
     fast, counter = compiled(loss_of("crf"), "eager", dynamic=False)
     chain = problem(0, [4, 2], TAGS, "shared", torch.float64, removed=0.3)
     gold = any_path(chain)

@@ -57,12 +57,13 @@ class Pairs:
 
         One `unbind` for all: the gradient of a slice per step would fill the whole tensor each.
         """
-        return [self.scores] * m if self.shared else self.scores.unbind(1)
+        return [self.scores for _ in range(m)] if self.shared else self.scores.unbind(1)
 
     def steps(self, m: int, exponentials: bool = True) -> Sequence[Pairs]:
         """The pairs of each of the m edges, with their share of the exponentials if wanted."""
         if self.shared:
-            return [self] * m
+            # No `[self] * m`: the torch.compile of torch 2.7 fails if m is a symbol.
+            return [self for _ in range(m)]
         parts = [Pairs(scores) for scores in self.edge_scores(m)]
         if exponentials and values_visible(self.scores):
             shares = zip(*(x.unbind(1) for x in self._exponential), strict=True)

@@ -31,10 +31,16 @@ _CHUNK = 1 << 22
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """`a @ b` in the dtype of its inputs: autocast would round log-space sums to half precision."""
     device = a.device.type
-    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+    if _has_autocast(device) and torch.is_autocast_enabled(device):
         product: Tensor = _FullPrecision.apply(a, b)  # type: ignore[no-untyped-call]
         return product
     return torch.matmul(a, b)
+
+
+def _has_autocast(device: str) -> bool:
+    if torch.compiler.is_compiling():  # that of torch 2.7 cannot ask
+        return device != "meta"
+    return torch.amp.is_autocast_available(device)
 
 
 class _FullPrecision(torch.autograd.Function):

@@ -10,7 +10,6 @@ from torch import Tensor
 from .. import kernels
 from ..checks import checks_enabled
 from ..logspace import log_softmax, matmul
-from ..loops import in_graph
 from .again import differentiable_slopes
 
 __all__ = ["expected", "update"]
@@ -23,7 +22,7 @@ def update(unary: Tensor, pair: Tensor, edges: Tensor, iterations: int) -> Tenso
         pair: finite, [T, T] or [B, n-1, T, T].
         edges: bool [B, n-1]: where both ends are in the sentence.
     """
-    if in_graph() or kernels.observed():  # these look through plain operations only
+    if torch.compiler.is_compiling() or kernels.observed():  # they see through plain operations
         return _updated(unary, pair, edges, iterations)[0]
     updated: Tensor = _Updates.apply(unary, pair, edges, iterations)  # type: ignore[no-untyped-call]
     return updated
