@@ -7,7 +7,14 @@ from .clipping import clip_gradients
 from .config import ModelConfig, Sizes
 from .embeddings import WordEmbeddings
 from .lazy_adam import LazyAdam
-from .methods import decoder, default_decoder, probability_solver, training_solver
+from .methods import (
+    decoder,
+    decoder_reach,
+    default_decoder,
+    probability_reach,
+    probability_solver,
+    training_solver,
+)
 from .network import TaggerModel
 from .pieces import Frame, Pieces, Windows
 from .pretrained import PretrainedEncoder
@@ -33,7 +40,9 @@ __all__ = [
     "clip_gradients",
     "collate",
     "decoder",
+    "decoder_reach",
     "default_decoder",
+    "probability_reach",
     "probability_solver",
     "training_solver",
 ]

@@ -23,7 +23,15 @@ from ..inference import (
     viterbi,
 )
 
-__all__ = ["Decoder", "decoder", "default_decoder", "probability_solver", "training_solver"]
+__all__ = [
+    "Decoder",
+    "decoder",
+    "decoder_reach",
+    "default_decoder",
+    "probability_reach",
+    "probability_solver",
+    "training_solver",
+]
 
 Decoder = Callable[[LinearChain], Tensor]
 
@@ -81,6 +89,23 @@ def decoder(name: str) -> Decoder:
         return lambda chain: decode(solver, chain, _TEMPERATURE)
     other = Unstructured() if family == "unstructured" else MeanField(iterations)
     return lambda chain: decode(other, chain)
+
+
+def decoder_reach(name: str) -> int | None:
+    """Return how many positions away a score can be that changes the tag a decoder chooses at a
+    position; None: any number, because the decoder finds a best sequence.
+
+    One iteration passes a change on to the next position. Two more positions separate a position
+    from the edge at which a chain is cut.
+    """
+    family, iterations, _ = _parse("decoder", name, _DECODERS)
+    return {"unstructured": 2, "mean_field": iterations + 2, "bregman": iterations + 2}.get(family)
+
+
+def probability_reach(objective: str) -> int | None:
+    """`decoder_reach` for the marginals of `probability_solver`; None: any number of positions."""
+    family, iterations, _ = _parse("objective", objective, _OBJECTIVES)
+    return {"unstructured": 2, "mean_field": iterations + 2}.get(family)
 
 
 def _parse(kind: str, name: str, forms: str) -> tuple[str, int, bool]:

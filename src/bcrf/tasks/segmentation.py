@@ -45,6 +45,11 @@ class CharacterExample(Example):
         offsets = self.offsets
         return frozenset(i for i in range(1, len(offsets)) if offsets[i] > offsets[i - 1] + 1)
 
+    def part(self, start: int, stop: int) -> CharacterExample:
+        inside = slice(start, stop)
+        tokens, offsets = self.tokens[inside], self.offsets[inside]
+        return replace(self, tokens=tokens, offsets=offsets, labels=None, allowed=None)
+
     def error(self, position: int, message: str) -> DataError:
         where = f"character {self.offsets[position]}: " if self.offsets else ""
         return self.sentence.error(0, where + message)
