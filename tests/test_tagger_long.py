@@ -301,7 +301,7 @@ def test_windowed_viterbi_is_viterbi(seed, n, tags, kind, removed, scale, cuts):
     chain = bcrf.LinearChain(arrays.unary.float(), *arrays[1:]).to(torch.float32)
     cuts = sorted(cut for cut in cuts if cut < n)
     expected = bcrf.viterbi(chain, "native")[1] if native() else None
-    found = windowed_viterbi(in_windows(chain, cuts))
+    found = windowed_viterbi(in_windows(chain, cuts), n)
     assert chain.score(found[None])[0] == pytest.approx(float(bcrf.viterbi(chain)[0]), rel=1e-5)
     if expected is not None:  # the same sums in the same order: ties are broken alike
         assert found.tolist() == expected[0].tolist()
@@ -318,19 +318,20 @@ def test_a_long_sentence_keeps_its_digits():
     windows = [
         bcrf.LinearChain(unary[:, start : start + 5001]) for start in range(0, 199_999, 5000)
     ]
-    assert torch.equal(windowed_viterbi(windows), unary[0].argmax(-1))
+    assert torch.equal(windowed_viterbi(windows, 200_000), unary[0].argmax(-1))
 
 
 def test_many_tags_and_no_path():
     torch.manual_seed(0)
     chain = bcrf.LinearChain(torch.randn(1, 7, 300), torch.randn(300, 300))
-    assert torch.equal(windowed_viterbi(in_windows(chain, [3])), bcrf.viterbi(chain)[1][0])
+    assert torch.equal(windowed_viterbi(in_windows(chain, [3]), 7), bcrf.viterbi(chain)[1][0])
     nothing = bcrf.LinearChain(torch.full((1, 4, 3), -torch.inf))
     with pytest.raises(ValueError, match="the sentence has no path left"):
-        windowed_viterbi(in_windows(nothing, [2]))
+        windowed_viterbi(in_windows(nothing, [2]), 4)
     with pytest.raises(ValueError, match="nan"):
-        windowed_viterbi([bcrf.LinearChain(torch.full((1, 4, 3), torch.nan))])
-    assert windowed_viterbi([]).tolist() == []
+        windowed_viterbi([bcrf.LinearChain(torch.full((1, 4, 3), torch.nan))], 4)
+    with pytest.raises(ValueError, match="the windows have 7 positions, expected length = 8"):
+        windowed_viterbi(in_windows(chain, [3]), 8)
 
 
 @given(seed=st.integers(0, 10_000), n=st.integers(1, 30), tags=st.integers(1, 6))

@@ -11,10 +11,12 @@ from .files import atomic_write, atomic_write_bytes
 from .reading import read, read_with_errors
 from .running_text import Surface, gaps_after, surface
 from .sentence import Format, Sentence, Word
+from .sequences import ComputedSequence
 from .vocabulary import Vocabulary
 
 __all__ = [
     "FORMATS",
+    "ComputedSequence",
     "DataError",
     "Format",
     "LengthBatches",

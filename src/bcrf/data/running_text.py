@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
+from itertools import chain, islice
 from typing import NamedTuple
 
 from .sentence import Sentence
+from .sequences import ComputedSequence
 
 __all__ = ["Surface", "gaps_after", "surface"]
 
@@ -14,12 +17,12 @@ class Surface(NamedTuple):
     """A text, and for each word of the sentence its (start, end) in it, in code points."""
 
     text: str
-    spans: list[tuple[int, int]]
+    spans: Sequence[tuple[int, int]]
 
 
 def gaps_after(text: str, spans: Sequence[tuple[int, int]]) -> list[str]:
     """What stands between each word and the next, or the end of the text."""
-    starts = [start for start, _ in spans[1:]] + [len(text)]
+    starts = chain((start for start, _ in islice(spans, 1, None)), [len(text)])
     return [text[end:start] for (_, end), start in zip(spans, starts, strict=False)]
 
 
@@ -36,7 +39,7 @@ def surface(sentence: Sentence) -> Surface:
         if spaces:
             spaces[-1] = ""
         text = "".join(word + space for word, space in zip(sentence.words, spaces, strict=True))
-    spans = []
+    starts, ends = array("q"), array("q")
     end = 0
     for position, word in enumerate(sentence.words):
         start = end
@@ -48,9 +51,10 @@ def surface(sentence: Sentence) -> Surface:
                 position, f"the text goes on with {found!r}; expected the word {word!r}"
             )
         end = start + len(word)
-        spans.append((start, end))
+        starts.append(start)
+        ends.append(end)
     if text[end:].strip():
         raise sentence.error(
             len(sentence) - 1, f"the text goes on after the last word: {text[end:].strip()[:40]!r}"
         )
-    return Surface(text, spans)
+    return Surface(text, ComputedSequence(len(starts), lambda i: (starts[i], ends[i])))

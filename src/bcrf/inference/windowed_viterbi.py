@@ -13,28 +13,36 @@ from ..chain import LinearChain
 
 __all__ = ["windowed_viterbi"]
 
+# Positions whose backpointers are Python numbers at a time.
+_TRACED = 1024
+
 
 @torch.no_grad()
-def windowed_viterbi(windows: Iterable[LinearChain]) -> Tensor:
+def windowed_viterbi(windows: Iterable[LinearChain], length: int) -> Tensor:
     """Return a best tag sequence, int64 [n] on the CPU, of a sentence that is given in windows.
-
-    Each window is a chain of one sentence without padding. Its first position is the last position
-    of the window before; the unary scores of a position in two windows count once.
 
     The score of the best path to each tag is carried from window to window in float64, by the same
     sums as in `viterbi`, so the result is that of `viterbi` on the whole chain. Only backpointers
     are kept for the whole sentence: one byte per position and tag, up to 256 tags.
+
+    Args:
+        windows: chains of one sentence without padding. The first position of a window is the last
+            one of the window before; its unary scores count once.
+        length: n, at least 1.
     """
     best: Tensor | None = None  # [T]: score of the best path to each tag of the last position
-    pointers: list[Tensor] = []
+    done = 0
     for window in windows:
         unary, pair = (scores.to("cpu", torch.float64) for scores in checked_scores(window))
         if best is None:
             best = unary[0, 0]
+            # In one piece: small tensors that stay would keep the memory between them from reuse.
+            pointers = torch.empty(length - 1, len(best), dtype=_pointer_dtype(len(best)))
         best, sources = _forward(best, unary[0, 1:], pair if pair.dim() == 2 else pair[0])
-        pointers.append(sources.to(_pointer_dtype(window.num_tags)))
-    if best is None:
-        return torch.zeros(0, dtype=torch.int64)
+        pointers[done : done + len(sources)] = sources
+        done += len(sources)
+    if best is None or done != length - 1:
+        raise ValueError(f"the windows have {done + 1} positions, expected length = {length}")
     if not bool(best.max() > -math.inf):
         raise ValueError(
             "the sentence has no path left: every tag sequence uses a removed (-inf) tag or "
@@ -66,13 +74,15 @@ def _pointer_dtype(num_tags: int) -> torch.dtype:
     return torch.uint8 if num_tags <= 256 else torch.int16 if num_tags <= 1 << 15 else torch.int32
 
 
-def _trace_back(tag: int, pointers: list[Tensor]) -> Tensor:
-    """The tags [n] of the best path that ends in `tag`."""
-    path = [torch.tensor([tag])]
-    for window in reversed(pointers):
+def _trace_back(tag: int, pointers: Tensor) -> Tensor:
+    """The tags [n] of the best path that ends in `tag`, by backpointers [n - 1, T]."""
+    path = torch.empty(len(pointers) + 1, dtype=torch.int64)
+    path[-1] = tag
+    for stop in range(len(pointers), 0, -_TRACED):
+        start = max(0, stop - _TRACED)
         tags = []
-        for sources in reversed(window.tolist()):
+        for sources in reversed(pointers[start:stop].tolist()):
             tag = sources[tag]
             tags.append(tag)
-        path.append(torch.tensor(tags[::-1], dtype=torch.int64))
-    return torch.cat(path[::-1])
+        path[start:stop] = torch.tensor(tags[::-1])
+    return path

@@ -99,7 +99,8 @@ class LongSentence:
         repaired = self.task.repair(self.chain.example, labels)
         changed = repaired != labels
         if changed and repair == "mbr":
-            repaired = self._named(windowed_viterbi(self._marginals_as_scores(decoder)))
+            windows = self._marginals_as_scores(decoder)
+            repaired = self._named(windowed_viterbi(windows, len(self.chain)))
         return Labelled(tuple(repaired), changed)
 
     @torch.no_grad()
@@ -128,15 +129,13 @@ class LongSentence:
         """Tags [n]."""
         reach = decoder_reach(decoder)
         if reach is None:
-            return windowed_viterbi(
-                self.chain.part(start, stop) for start, stop in self.chain.overlapping_blocks()
-            )
-        return torch.cat(
-            [
-                self.model.decode(self._problem(window), decoder)[0, window.wanted].cpu()
-                for window in self._windows(self.chain.blocks(), reach)
-            ]
-        )
+            windows = (self.chain.part(*block) for block in self.chain.overlapping_blocks())
+            return windowed_viterbi(windows, len(self.chain))
+        tags = torch.empty(len(self.chain), dtype=torch.int64)
+        for window in self._windows(self.chain.blocks(), reach):
+            found = self.model.decode(self._problem(window), decoder)
+            tags[window.start : window.stop] = found[0, window.wanted]
+        return tags
 
     def _marginals_as_scores(self, decoder: str) -> Iterator[LinearChain]:
         """Windows for `windowed_viterbi`: the scores of `mbr_repair`."""
@@ -163,18 +162,18 @@ class LongSentence:
 
     def _tag_probabilities(self, tags: Tensor) -> Tensor:
         """[n]: the marginals of `tags` [n]."""
-        found = []
+        found = torch.empty(len(tags))
         for window in self._probability_windows():
+            inside = slice(window.start, window.stop)
             marginals = self.model.marginals(self._problem(window))[0, window.wanted].cpu()
-            wanted = tags[window.start : window.stop].unsqueeze(-1)
-            found.append(marginals.gather(-1, wanted).squeeze(-1))
-        return torch.cat(found)
+            found[inside] = marginals.gather(-1, tags[inside].unsqueeze(-1)).squeeze(-1)
+        return found
 
     def _log_probabilities(self, tags: Tensor, first: Tensor) -> Tensor:
         """[n], float64: log p(tag) at the `first` positions of words, elsewhere log p(tag | tag
         before it), of `tags` [n]. These add up to the log probability of a word."""
         solver = probability_solver(self.model.config.objective)
-        found = []
+        found = torch.empty(len(tags), dtype=torch.float64)
         for window in self._probability_windows():
             problem = self._problem(window)
             law = ForwardBackward()(distribution(solver, problem))
@@ -184,8 +183,8 @@ class LongSentence:
             following = law.log_conditionals()[1][0, edge, index[:-1], index[1:]]
             chosen = first[window.low : window.high].to(index.device)
             logs = torch.where(chosen, alone, torch.cat([alone[:1], following]))
-            found.append(logs[window.wanted].cpu().double())
-        return torch.cat(found)
+            found[window.start : window.stop] = logs[window.wanted]
+        return found
 
     def _probability_windows(self) -> Iterator[_Window]:
         reach = probability_reach(self.model.config.objective)
