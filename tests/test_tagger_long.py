@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
-from itertools import pairwise
+import subprocess
+import sys
+import time
+from itertools import cycle, islice, pairwise
 
 import pytest
 import torch
@@ -19,6 +23,7 @@ from bcrf.tagging.blocks import BlockedChain
 from bcrf.tagging.long_sentences import LongSentence
 from bcrf.tagging.reachable import ReachableTags
 from bcrf.tasks import Example
+from tests.cli_cases import COMMAND, environment
 from tests.strategies import random_chain_arrays
 from tests.tagger_cases import SEGMENTATION, pairs, trained
 
@@ -350,3 +355,53 @@ def test_reachable_tags_are_those_of_the_trim(seed, n, tags):
 
 
 # ----------------------------------------------------------------------------------------- memory
+
+# A process in between: the peak of a process counts what its parent had when it was started.
+MEASURED = """
+import resource, subprocess, sys
+code = subprocess.call(sys.argv[1:])
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr)
+sys.exit(code)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the unit of ru_maxrss is that of Linux")
+@pytest.mark.parametrize(
+    ("task", "suffix", "decoder"),
+    [
+        ("pos", "txt", "viterbi"),
+        ("pos", "conllu", "unstructured"),
+        ("pos", "jsonl", "unstructured"),
+        ("ner", "conll", "mean_field-2"),
+        ("segmentation", "txt", "bregman-5"),
+    ],
+)
+def test_a_million_tokens_take_less_than_500_megabytes(tmp_path, taggers, task, suffix, decoder):
+    n = 1_000_000
+    taggers[task].save(tmp_path / "model")
+    words = list(islice(cycle(word for line in pairs(task) for word, _ in line), n))
+    texts = {
+        "txt": " ".join(words) + "\n",
+        "jsonl": json.dumps({"words": words}) + "\n",
+        "conll": "".join(f"{word}\t_\n" for word in words) + "\n",
+        "conllu": "".join(f"{i}\t{w}" + "\t_" * 8 + "\n" for i, w in enumerate(words, 1)) + "\n",
+    }
+    text = "".join(words)[:n] + "\n" if task == "segmentation" else texts[suffix]
+    (tmp_path / f"long.{suffix}").write_text(text, encoding="utf-8")
+    command = [*COMMAND, "tag", str(tmp_path / "model"), str(tmp_path / f"long.{suffix}")]
+    start = time.perf_counter()
+    with (tmp_path / "tagged").open("wb") as output:
+        result = subprocess.run(
+            [sys.executable, "-c", MEASURED, *command, "--decoder", decoder],
+            stdout=output,
+            stderr=subprocess.PIPE,
+            env=environment(),
+            text=True,
+        )
+    assert result.returncode == 0, result.stderr
+    megabytes = int(result.stderr.split()[-1]) / 1024
+    seconds = time.perf_counter() - start
+    print(f"{task}, {suffix}, {decoder}: {megabytes:.0f} MB, {seconds:.0f} s")
+    assert (tmp_path / "tagged").stat().st_size > n
+    assert megabytes < 500

@@ -63,13 +63,15 @@ def _decode(stream: Iterable[bytes], name: str) -> Iterator[str]:
     offset = 0
     for number, raw in enumerate(stream, start=1):
         try:
-            yield raw.decode("utf-8")
+            line = raw.decode("utf-8")
         except UnicodeDecodeError as error:
             found = f"byte 0x{raw[error.start]:02X} at offset {offset + error.start}"
             raise DataError(
                 name, number, f"expected UTF-8, found {found} of the file; convert it to UTF-8"
             ) from error
         offset += len(raw)
+        del raw  # a long line would stay in memory until the next one is asked for
+        yield line
 
 
 def split_blocks(
@@ -86,9 +88,11 @@ def split_blocks(
             closed = filled
         else:
             if closed:
-                yield Block(path, first, tuple(pending))
-                pending, first, closed = [], number, False
+                block, pending = Block(path, first, tuple(pending)), []
+                yield block
+                first, closed = number, False
             filled = True
         pending.append(line)
     if pending:
-        yield Block(path, first, tuple(pending))
+        block, pending = Block(path, first, tuple(pending)), []
+        yield block

@@ -43,7 +43,7 @@ OVERLAP = 128
 """Positions on either side of a block with which probabilities of a CRF or Bregman CRF are
 computed. What lies farther away changes those of trained models by less than rounding does."""
 
-BLOCK_TOKENS = 1024
+BLOCK_TOKENS = 512
 """Most tokens of a block: enough for fast matrix products, and for attention little memory."""
 
 BLOCK_SCORES = 1 << 20
