@@ -97,7 +97,7 @@ def test_raw_text_is_one_sentence_per_line():
     assert [s.words for s in found] == [("A", "b."), (), ("c", "d"), ("x", "y")]
     assert [s.text for s in found] == ["A  b.", "", " c\u3000d ", "x\u2028y"]
     assert "".join(line for s in found for line in s.block.lines) == text
-    assert surface(found[2]).spans == [(1, 2), (3, 4)]
+    assert list(surface(found[2]).spans) == [(1, 2), (3, 4)]
     with pytest.raises(DataError, match="is raw text and has no upos tags"):
         tags(found[0])
     with pytest.raises(ValueError, match="no place for tags"):

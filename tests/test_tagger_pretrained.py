@@ -90,3 +90,28 @@ def test_damage_of_the_tokenizer_is_noticed(trained, tmp_path):
     path.write_text(path.read_text().replace("cat", "dog"))
     with pytest.raises(ModelError, match=r"encoder/tokenizer\.json: has been changed"):
         Tagger.load(tmp_path / "model")
+
+
+def test_long_sentences_are_read_in_blocks_with_context(trained, monkeypatch):
+    """The encoder's own windows begin elsewhere then, so that scores are slightly different."""
+    from bcrf.tagging import long_sentences
+    from bcrf.tagging import tagger as tagger_module
+
+    _, tagger = trained
+    words = ["the", "cat", "a", "abc", "unheard", "cab"] * 50
+    (whole,) = tagger.tag([words])
+    monkeypatch.setattr(tagger_module, "LONGEST_WHOLE", 200)
+    monkeypatch.setattr(long_sentences, "BLOCK_TOKENS", 64)
+    monkeypatch.setattr(long_sentences, "CONTEXT", 32)
+    lengths = []
+    read = type(tagger.reader).__call__
+    monkeypatch.setattr(
+        type(tagger.reader),
+        "__call__",
+        lambda self, tokens: lengths.append(len(tokens)) or read(self, tokens),
+    )
+    (found,) = tagger.tag([words])
+    assert lengths == [96, 128, 128, 128, 76]  # memory is bounded by the block
+    same = sum(a == b for a, b in zip(found.labels, whole.labels, strict=True)) / len(words)
+    print(f"{same:.2%} of the labels of {len(words)} tokens agree")
+    assert same > 0.9

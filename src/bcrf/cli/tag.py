@@ -23,6 +23,9 @@ __all__ = ["run"]
 _STDIN = "-"
 _BOM = "\ufeff"
 
+# Characters that are encoded at a time.
+_PIECE = 1 << 20
+
 _EPILOG = """\
 Each input sentence gives one output sentence, in the same order. CoNLL-U, columns and JSON lines
 stay as they are but for the tags; raw text (one sentence per line) becomes CoNLL-U.
@@ -48,7 +51,8 @@ def run(arguments: list[str]) -> int:
     )
     with output as stream, progress_bar(to_file or not sys.stdout.isatty()) as update:
         for count, text in enumerate(_tag_files(tagger, files, options), start=1):
-            stream.write(text.encode())
+            for start in range(0, len(text), _PIECE):
+                stream.write(text[start : start + _PIECE].encode())
             if at_once:
                 stream.flush()
             update("sentences", count, None)
@@ -130,8 +134,9 @@ def _tag_files(tagger: Tagger, files: Sequence[str], options: argparse.Namespace
                         text = text.removeprefix(_BOM)
                     text = _gap(last, options.format or layout) + text
                 begins = False
+            del tagged  # a long one would stay in memory while the next one is read
             yield text
-            last = text
+            last = _last_line(text)
 
 
 def _render(tagged: Tagged, format: str | None) -> str:
@@ -153,6 +158,10 @@ def _check_layout(sentence: Sentence, expected: str, first: str) -> None:
             f"{sentence.path} is {found}, but {first} is {expected}: choose the format of the "
             f"output (--format {', '.join(OUTPUT_FORMATS)})"
         )
+
+
+def _last_line(text: str) -> str:
+    return text[text.rfind("\n", 0, -1) + 1 :]
 
 
 def _gap(last: str, layout: str) -> str:

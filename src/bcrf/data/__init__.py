@@ -18,10 +18,12 @@ from .files import (
 from .reading import read, read_with_errors
 from .running_text import Surface, gaps_after, surface
 from .sentence import Format, Sentence, Word
+from .sequences import ComputedSequence
 from .vocabulary import Vocabulary
 
 __all__ = [
     "FORMATS",
+    "ComputedSequence",
     "DataError",
     "Format",
     "LengthBatches",

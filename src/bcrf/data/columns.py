@@ -11,13 +11,16 @@ it is the whole first column, it is the word.
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from .errors import DataError, shorten
 from .ids import WordIds
 from .lines import BOM, Block, content, ending, split_blocks
 from .sentence import Format, Sentence, Word, check_fields
+from .sequences import joined
 
 __all__ = ["ColumnsFormat", "is_blank"]
 
@@ -99,29 +102,13 @@ class ColumnsFormat(Format):
         column: str,
         probabilities: Sequence[float] | None = None,
     ) -> str:
-        lines = list(sentence.block.lines)
-        index = self._tag_index(column)
-        for position, (row, tag) in enumerate(zip(sentence.rows, tags, strict=True)):
-            end = ending(lines[row])
-            line = _content(lines[row])
-            start = lines[row].removesuffix(line + end)  # nothing, or the byte order mark
-            line = self._append(line, tag) if index is None else self._replace(line, index, tag)
-            if probabilities is not None:
-                line = self._append(line, f"{probabilities[position]:.4f}")
-            lines[row] = start + line + end
-        return "".join(lines)
+        return joined(self._filled(sentence, tags, self._tag_index(column), probabilities))
 
     def compose(self, words: Sequence[Word], column: str, text: str | None = None) -> str:
         if not self.composes:
             raise ValueError(f"new sentences are not written as {self.name}; write columns instead")
         check_fields(words, "\t\r\n", "columns")
-        lines = []
-        for word in words:
-            fields = [word.form, word.tag]
-            if word.probability is not None:
-                fields.append(f"{word.probability:.4f}")
-            lines.append("\t".join(fields) + "\n")
-        return "".join([*lines, "\n"])
+        return joined(chain(map(_composed, words), ["\n"]))
 
     def rewrite(
         self, sentence: Sentence, words: Sequence[Word], column: str, text: str | None = None
@@ -153,7 +140,7 @@ class ColumnsFormat(Format):
 
     def _parse(self, block: Block) -> Sentence:
         words: list[str] = []
-        rows: list[int] = []
+        rows = array("q")
         text = None
         ids = WordIds()
         for row, raw in enumerate(block.lines):
@@ -176,7 +163,7 @@ class ColumnsFormat(Format):
                 raise block.error(row, f"the word is empty: {shorten(line)}")
             words.append(word)
             rows.append(row)
-        return Sentence(tuple(words), tuple(rows), block, self, text)
+        return Sentence(tuple(words), rows, block, self, text)
 
     def _tag_index(self, column: str) -> int | None:
         """The column with these tags; None in a file of words alone."""
@@ -185,6 +172,27 @@ class ColumnsFormat(Format):
         return None if self.count == 1 else -1
 
     # Writing
+
+    def _filled(
+        self,
+        sentence: Sentence,
+        tags: Sequence[str],
+        index: int | None,
+        probabilities: Sequence[float] | None,
+    ) -> Iterator[str]:
+        """The sentence's lines with `tags` in the column `index`."""
+        lines, done = sentence.block.lines, 0
+        for position, (row, tag) in enumerate(zip(sentence.rows, tags, strict=True)):
+            yield from lines[done:row]
+            end = ending(lines[row])
+            line = _content(lines[row])
+            start = lines[row].removesuffix(line + end)  # nothing, or the byte order mark
+            line = self._append(line, tag) if index is None else self._replace(line, index, tag)
+            if probabilities is not None:
+                line = self._append(line, f"{probabilities[position]:.4f}")
+            yield start + line + end
+            done = row + 1
+        yield from lines[done:]
 
     def _append(self, line: str, field: str) -> str:
         return f"{line}\t{field}" if self.tabs else f"{line} {field}"
@@ -197,3 +205,10 @@ class ColumnsFormat(Format):
             return "\t".join(fields)
         place = list(_FIELD.finditer(line))[index]
         return line[: place.start()] + field + line[place.end() :]
+
+
+def _composed(word: Word) -> str:
+    fields = [word.form, word.tag]
+    if word.probability is not None:
+        fields.append(f"{word.probability:.4f}")
+    return "\t".join(fields) + "\n"

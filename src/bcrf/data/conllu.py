@@ -8,13 +8,16 @@ See https://universaldependencies.org/format.html.
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from .errors import DataError
 from .ids import WordIds
 from .lines import Block, content, ending, split_blocks
 from .misc import get_misc, get_space, set_misc, set_space
 from .sentence import Format, Sentence, Word, check_fields
+from .sequences import joined
 
 __all__ = ["ConlluFormat"]
 
@@ -57,33 +60,28 @@ class ConlluFormat(Format):
         column: str,
         probabilities: Sequence[float] | None = None,
     ) -> str:
-        lines = list(sentence.block.lines)
-        for position, (row, tag) in enumerate(zip(sentence.rows, tags, strict=True)):
-            end = ending(lines[row])
-            fields = lines[row].removesuffix(end).split("\t")
-            _set_tag(fields, column, tag, probabilities[position] if probabilities else None)
-            lines[row] = "\t".join(fields) + end
-        return "".join(lines)
+        return joined(_filled(sentence, tags, column, probabilities))
 
     def compose(self, words: Sequence[Word], column: str, text: str | None = None) -> str:
         # An empty sentence has at least a text, or nothing would be left of it. The text of JSON
         # may have several lines, a comment has one.
         line = _LINE_ENDS.sub(" ", (text or "").strip())
         comment = f"{_TEXT} {line}".rstrip() + "\n"
-        return (comment if text is not None or not words else "") + _rows(words, column)
+        comments = [comment] if text is not None or not words else []
+        return joined(chain(comments, _rows(words, column)))
 
     def rewrite(
         self, sentence: Sentence, words: Sequence[Word], column: str, text: str | None = None
     ) -> str:
         lines = map(content, sentence.block.lines)
-        comments = "".join(line + "\n" for line in lines if line.startswith("#"))
+        comments = [line + "\n" for line in lines if line.startswith("#")]
         if sentence.text is None:
-            return comments + self.compose(words, column, text)
-        return comments + _rows(words, column)
+            return joined([*comments, self.compose(words, column, text)])
+        return joined(chain(comments, _rows(words, column)))
 
     def _parse(self, block: Block) -> Sentence:
         words: list[str] = []
-        rows: list[int] = []
+        rows = array("q")
         text = None
         ids = WordIds()
         started = False
@@ -108,7 +106,22 @@ class ConlluFormat(Format):
                 words.append(fields[FORM])
                 rows.append(row)
         ids.finish(block)
-        return Sentence(tuple(words), tuple(rows), block, self, text)
+        return Sentence(tuple(words), rows, block, self, text)
+
+
+def _filled(
+    sentence: Sentence, tags: Sequence[str], column: str, probabilities: Sequence[float] | None
+) -> Iterator[str]:
+    """The sentence's lines with `tags` in `column`."""
+    lines, done = sentence.block.lines, 0
+    for position, (row, tag) in enumerate(zip(sentence.rows, tags, strict=True)):
+        yield from lines[done:row]
+        end = ending(lines[row])
+        fields = lines[row].removesuffix(end).split("\t")
+        _set_tag(fields, column, tag, probabilities[position] if probabilities else None)
+        yield "\t".join(fields) + end
+        done = row + 1
+    yield from lines[done:]
 
 
 def _fields(sentence: Sentence, column: int) -> list[str]:
@@ -117,18 +130,17 @@ def _fields(sentence: Sentence, column: int) -> list[str]:
     return [content(lines[row]).split("\t")[column] for row in sentence.rows]
 
 
-def _rows(words: Sequence[Word], column: str) -> str:
+def _rows(words: Sequence[Word], column: str) -> Iterator[str]:
     """The lines of new words, and the empty line after them."""
     check_fields(words, "\t\r\n", "CoNLL-U")
-    lines = []
     for number, word in enumerate(words, start=1):
         fields = [str(number), word.form, *["_"] * (COLUMNS - 2)]
         # What follows the last word belongs to no sentence.
         if word.space is not None and number < len(words):
             fields[MISC] = set_space(fields[MISC], word.space)
         _set_tag(fields, column, word.tag, word.probability)
-        lines.append("\t".join(fields) + "\n")
-    return "".join([*lines, "\n"])
+        yield "\t".join(fields) + "\n"
+    yield "\n"
 
 
 def _set_tag(fields: list[str], column: str, tag: str, probability: float | None) -> None:

@@ -90,13 +90,15 @@ def _decode(stream: BinaryIO, name: str) -> Iterator[str]:
                 "end with a line feed: split the text into sentences",
             )
         try:
-            yield raw.decode("utf-8")
+            line = raw.decode("utf-8")
         except UnicodeDecodeError as error:
             found = f"byte 0x{raw[error.start]:02X} at offset {offset + error.start}"
             raise DataError(
                 name, number, f"expected UTF-8, found {found} of the file; convert it to UTF-8"
             ) from error
         offset += len(raw)
+        del raw  # a long line would stay in memory until the next one is asked for
+        yield line
 
 
 def record_lines(lines: Iterator[str], record: list[str]) -> Iterator[str]:
@@ -129,8 +131,9 @@ def split_blocks(
             closed = filled
         else:
             if closed:
-                yield Block(path, first, tuple(pending))
-                pending, size, first, closed = [], 0, number, False
+                block, pending = Block(path, first, tuple(pending)), []
+                yield block
+                size, first, closed = 0, number, False
             filled = True
         pending.append(line)
         size += len(line)
@@ -142,4 +145,5 @@ def split_blocks(
                 f"characters or {MAX_SENTENCE_LINES:,} lines; separate sentences by empty lines",
             )
     if pending:
-        yield Block(path, first, tuple(pending))
+        block, pending = Block(path, first, tuple(pending)), []
+        yield block

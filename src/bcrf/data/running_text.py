@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
+from itertools import chain, islice
 from typing import NamedTuple
 
 from .errors import shorten
 from .sentence import Sentence
+from .sequences import ComputedSequence
 
 __all__ = ["Surface", "gaps_after", "surface"]
 
@@ -15,12 +18,12 @@ class Surface(NamedTuple):
     """A text, and for each word of the sentence its (start, end) in it, in code points."""
 
     text: str
-    spans: list[tuple[int, int]]
+    spans: Sequence[tuple[int, int]]
 
 
 def gaps_after(text: str, spans: Sequence[tuple[int, int]]) -> list[str]:
     """What stands between each word and the next, or the end of the text."""
-    starts = [start for start, _ in spans[1:]] + [len(text)]
+    starts = chain((start for start, _ in islice(spans, 1, None)), [len(text)])
     return [text[end:start] for (_, end), start in zip(spans, starts, strict=False)]
 
 
@@ -37,7 +40,7 @@ def surface(sentence: Sentence) -> Surface:
         if spaces:
             spaces[-1] = ""
         text = "".join(word + space for word, space in zip(sentence.words, spaces, strict=True))
-    spans = []
+    starts, ends = array("q"), array("q")
     end = 0
     for position, word in enumerate(sentence.words):
         start = end
@@ -50,10 +53,11 @@ def surface(sentence: Sentence) -> Surface:
                 f"the text goes on with {shorten(found)}; expected the word {shorten(word)}",
             )
         end = start + len(word)
-        spans.append((start, end))
+        starts.append(start)
+        ends.append(end)
     if text[end:].strip():
         raise sentence.error(
             len(sentence) - 1,
             f"the text goes on after the last word: {shorten(text[end:].strip())}",
         )
-    return Surface(text, spans)
+    return Surface(text, ComputedSequence(len(starts), lambda i: (starts[i], ends[i])))

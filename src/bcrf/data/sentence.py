@@ -28,7 +28,7 @@ class Sentence:
     """
 
     words: tuple[str, ...]
-    rows: tuple[int, ...]
+    rows: Sequence[int]
     block: Block
     format: Format
     text: str | None = None

@@ -27,10 +27,9 @@ class TextFormat(Format):
     def sentences(self, lines: Iterable[str], path: str) -> Iterator[Sentence | DataError]:
         for number, line in enumerate(lines, start=1):
             text = content(line)
-            words = text.split()
-            yield Sentence(
-                tuple(words), (0,) * len(words), Block(path, number, (line,)), self, text
-            )
+            words = tuple(text.split())
+            # All words are in row 0; a byte each is enough to say so.
+            yield Sentence(words, bytes(len(words)), Block(path, number, (line,)), self, text)
 
     def tags(self, sentence: Sentence, column: str) -> list[str]:
         raise DataError(sentence.path, None, f"is raw text and has no {column} tags")

@@ -8,6 +8,7 @@ from .mean_field import MeanField
 from .solution import Solution, Solver
 from .unstructured import Unstructured
 from .viterbi import k_best, viterbi
+from .windowed_viterbi import windowed_viterbi
 
 __all__ = [
     "Bregman",
@@ -24,4 +25,5 @@ __all__ = [
     "kl",
     "sample",
     "viterbi",
+    "windowed_viterbi",
 ]

@@ -9,8 +9,10 @@ from .embeddings import WordEmbeddings
 from .lazy_adam import LazyAdam
 from .methods import (
     decoder,
+    decoder_reach,
     default_decoder,
     named_iterations,
+    probability_reach,
     probability_solver,
     training_solver,
 )
@@ -40,9 +42,11 @@ __all__ = [
     "clip_gradients",
     "collate",
     "decoder",
+    "decoder_reach",
     "default_decoder",
     "largest_gradient",
     "named_iterations",
+    "probability_reach",
     "probability_solver",
     "training_solver",
     "weight_shapes",

@@ -26,8 +26,10 @@ from ..inference import (
 __all__ = [
     "Decoder",
     "decoder",
+    "decoder_reach",
     "default_decoder",
     "named_iterations",
+    "probability_reach",
     "probability_solver",
     "training_solver",
 ]
@@ -93,6 +95,23 @@ def decoder(name: str) -> Decoder:
 def named_iterations(name: str) -> int:
     """The K in the name of an objective or decoder; its default, 10, where the name has none."""
     return _parse("method", name, f"{_OBJECTIVES}, {_DECODERS}")[1]
+
+
+def decoder_reach(name: str) -> int | None:
+    """Return how many positions away a score can be that changes the tag a decoder chooses at a
+    position; None: any number, because the decoder finds a best sequence.
+
+    One iteration passes a change on to the next position. Two more positions separate a position
+    from the edge at which a chain is cut.
+    """
+    family, iterations, _ = _parse("decoder", name, _DECODERS)
+    return {"unstructured": 2, "mean_field": iterations + 2, "bregman": iterations + 2}.get(family)
+
+
+def probability_reach(objective: str) -> int | None:
+    """`decoder_reach` for the marginals of `probability_solver`; None: any number of positions."""
+    family, iterations, _ = _parse("objective", objective, _OBJECTIVES)
+    return {"unstructured": 2, "mean_field": iterations + 2}.get(family)
 
 
 def _parse(kind: str, name: str, forms: str) -> tuple[str, int, bool]:

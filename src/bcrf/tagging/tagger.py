@@ -19,10 +19,12 @@ from ..nn import decoder as decoder_named
 from ..tasks import Example, Task
 from . import folder as folders
 from .atomic_folder import read_consistently, replace_folder, report_write_errors
+from .blocks import BlockedChain
 from .decoding import check_repair, label
 from .devices import choose_device
 from .errors import ModelError
 from .inputs import InputReader, Inputs, Vocabularies, pad_masks
+from .long_sentences import LongSentence, block_size, network_context
 from .model_reader import read_model
 from .probabilities import probabilities as probabilities_of
 from .results import Evaluation, Tagged
@@ -32,6 +34,10 @@ __all__ = ["Tagger"]
 
 # Tokens that are tagged at once, padding included.
 _BATCH_TOKENS = 4096
+
+LONGEST_WHOLE = 4096
+"""Most tokens of a sentence that is tagged as a whole, as many as a batch has; longer ones are
+tagged in blocks (`LongSentence`)."""
 
 # Sentences that `stream` takes in before it gives back the first, and their tokens.
 _WINDOW = 1024
@@ -190,17 +196,25 @@ class Tagger:
         rest = iter(examples)
         while taken := _take(rest, window):
             found: dict[int, Tagged] = {}
-            inputs = [self.reader(example.tokens) for example in taken]
+            short = [row for row, example in enumerate(taken) if len(example) <= LONGEST_WHOLE]
+            inputs = [self.reader(taken[row].tokens) for row in short]
             for rows in LengthBatches(list(map(len, inputs)), tokens=_BATCH_TOKENS).in_order():
                 results = self._tag_batch(
-                    [taken[row] for row in rows],
+                    [taken[short[row]] for row in rows],
                     [inputs[row] for row in rows],
                     decoder,
                     repair,
                     probabilities,
                 )
-                found.update(zip(rows, results, strict=True))
-            yield from (found[row] for row in range(len(taken)))
+                found.update(zip((short[row] for row in rows), results, strict=True))
+            # No sentence is held once it has been given back: long ones must not add up.
+            taken.reverse()
+            for row in range(len(taken)):
+                if row in found:
+                    taken.pop()
+                    yield found.pop(row)
+                else:
+                    yield self._tag_long(taken.pop(), decoder, repair, probabilities)
 
     @torch.no_grad()
     def _tag_batch(
@@ -221,6 +235,18 @@ class Tagger:
             Tagged(self.task, example, labels, repaired, chance)
             for example, (labels, repaired), chance in zip(examples, labelled, chances, strict=True)
         ]
+
+    def _tag_long(
+        self, example: Example, decoder: str, repair: str, with_probabilities: bool
+    ) -> Tagged:
+        def score(part: Example) -> LinearChain:
+            return self.chain([self.reader(part.tokens)], [self.task.limits(part)])
+
+        size, context = block_size(len(self.labels)), network_context(self.model)
+        sentence = LongSentence(self.model, self.task, BlockedChain(score, example, size, context))
+        labels, repaired = sentence.label(decoder, repair)
+        chances = sentence.probabilities(labels) if with_probabilities else None
+        return Tagged(self.task, example, labels, repaired, chances)
 
     # Files
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -36,6 +36,10 @@ class Example:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    def part(self, start: int, stop: int) -> Example:
+        """Tokens start, ..., stop - 1 as an example without labels."""
+        return replace(self, tokens=self.tokens[start:stop], labels=None, allowed=None)
 
     def error(self, position: int, message: str) -> DataError:
         """The error at token `position`."""

@@ -14,7 +14,7 @@ from .example import Example, Metric
 from .metrics import MentionF1
 from .partial import allowed_around, deal
 from .schemes import Rules, describe_violation, detect_scheme
-from .spans import encode_spans, find_spans, split_label
+from .spans import encode_spans, find_spans, iterate_spans, split_label
 from .tags import Options, is_full, read_options
 from .words import WordTask
 
@@ -74,7 +74,7 @@ class Ner(WordTask):
     def repair(self, example: Example, labels: Sequence[str]) -> list[str]:
         """A letter that cannot go on with a mention begins one: in IOB2 an orphan I-X becomes B-X.
         See `find_spans` for where a mention ends."""
-        return encode_spans(find_spans(labels), len(labels), self.scheme)
+        return encode_spans(iterate_spans(labels), len(labels), self.scheme)
 
     def metric(self, known_words: Container[str] | None = None) -> Metric:
         return MentionF1()

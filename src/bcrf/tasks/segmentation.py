@@ -9,7 +9,8 @@ inside a word it is labelled I, between words O.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from array import array
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -17,12 +18,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..data import DataError, Sentence, Word, format_named, gaps_after, surface
+from ..data import ComputedSequence, DataError, Sentence, Word, format_named, surface
 from ..structure import Structure
 from .example import Example, Metric, Task
 from .metrics import Score
 from .pos_tags import check_pos_column, read_pos_tags
-from .spans import Span, encode_spans, find_spans
+from .spans import Span, encode_spans, find_spans, iterate_spans
 
 __all__ = ["CharacterExample", "Segmentation", "WordF1"]
 
@@ -37,13 +38,18 @@ class CharacterExample(Example):
     """
 
     text: str = ""
-    offsets: tuple[int, ...] = ()
+    offsets: Sequence[int] = ()
 
     @property
     def breaks(self) -> frozenset[int]:
         """The tokens between which and the token before lies white space."""
         offsets = self.offsets
         return frozenset(i for i in range(1, len(offsets)) if offsets[i] > offsets[i - 1] + 1)
+
+    def part(self, start: int, stop: int) -> CharacterExample:
+        inside = slice(start, stop)
+        tokens, offsets = self.tokens[inside], self.offsets[inside]
+        return replace(self, tokens=tokens, offsets=offsets, labels=None, allowed=None)
 
     def error(self, position: int, message: str) -> DataError:
         where = f"character {self.offsets[position]}: " if self.offsets else ""
@@ -93,15 +99,19 @@ class Segmentation(Task):
 
         A word ends before B and S, after E and S, where the tag changes, and at white space.
         """
+        return list(self._iterate_words(example, labels))
+
+    def _iterate_words(self, example: Example, labels: Sequence[str]) -> Iterator[Span]:
         example = _characters(example)
         tokens = example.tokens
         for token, label in zip(tokens, labels, strict=True):
             if label == "O" and not token.isspace():
                 raise ValueError(f"{token!r} is labelled O; decode within `limits`")
         if self.spaces == "boundary":
-            return find_spans(labels, example.breaks)
-        trimmed = (_trim(span, tokens) for span in find_spans(labels))
-        return [span for span in trimmed if span.start < span.end]
+            yield from iterate_spans(labels, example.breaks)
+            return
+        trimmed = (_trim(span, tokens) for span in iterate_spans(labels))
+        yield from (span for span in trimmed if span.start < span.end)
 
     def place(self, example: Example, span: Span) -> tuple[int, int]:
         """Where in the text a span of tokens starts and ends."""
@@ -110,7 +120,8 @@ class Segmentation(Task):
 
     def repair(self, example: Example, labels: Sequence[str]) -> list[str]:
         """The labels of `words`."""
-        return encode_spans(self.words(example, labels), len(labels), self._scheme)
+        spans = self._iterate_words(example, labels)
+        return encode_spans(spans, len(labels), self._scheme)
 
     def metric(self, known_words: Container[str] | None = None) -> Metric:
         return WordF1(self)
@@ -141,14 +152,19 @@ class Segmentation(Task):
         """See `Task.render`. There is one probability per word of `words(example, labels)`."""
         example = _characters(example)
         text = example.text
-        spans = self.words(example, labels)
-        chances = [None] * len(spans) if probabilities is None else list(probabilities)
-        places = [self.place(example, span) for span in spans]
-        rows = zip(spans, chances, places, gaps_after(text, places), strict=True)
-        words = [
-            Word(text[start:end], span.type, chance, gap, start)
-            for span, chance, (start, end), gap in rows
-        ]
+        starts, ends, tags = array("q"), array("q"), []
+        for span in self._iterate_words(example, labels):
+            start, end = self.place(example, span)
+            starts.append(start)
+            ends.append(end)
+            tags.append(span.type)
+
+        def word(i: int) -> Word:
+            chance = None if probabilities is None else probabilities[i]
+            gap = text[ends[i] : starts[i + 1] if i + 1 < len(starts) else len(text)]
+            return Word(text[starts[i] : ends[i]], tags[i], chance, gap, starts[i])
+
+        words = ComputedSequence(len(tags), word)
         output = format_named(self._output_format(example.sentence, format, new_words=True))
         return self._write(example.sentence, words, output, self.column, text)
 
@@ -162,9 +178,13 @@ class Segmentation(Task):
 
     def _example(self, sentence: Sentence, text: str) -> CharacterExample:
         keep_spaces = self.spaces == "token"
-        offsets = [i for i, token in enumerate(text) if keep_spaces or not token.isspace()]
-        tokens = tuple(text[i] for i in offsets)
-        return CharacterExample(tokens, sentence, text=text, offsets=tuple(offsets))
+        offsets = array(
+            "q", (i for i, token in enumerate(text) if keep_spaces or not token.isspace())
+        )
+        # Each character as one object, however often it occurs.
+        characters = {character: character for character in set(text)}
+        tokens = tuple(characters[text[i]] for i in offsets)
+        return CharacterExample(tokens, sentence, text=text, offsets=offsets)
 
     def _annotated(self, sentence: Sentence) -> CharacterExample:
         text, places = surface(sentence)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 
-from ..data import DataError, Sentence, Word, format_named, gaps_after, surface
+from ..data import (
+    ComputedSequence,
+    DataError,
+    Sentence,
+    Word,
+    format_named,
+    gaps_after,
+    surface,
+)
 from .example import Example, Task
 
 __all__ = ["WordTask"]
@@ -33,9 +41,13 @@ class WordTask(Task):
         name = self._output_format(sentence, format, new_words=False)
         if name == sentence.format.name:
             return sentence.format.fill(sentence, labels, self._tag_column, probabilities)
-        chances = [None] * len(labels) if probabilities is None else list(probabilities)
-        rows = zip(sentence.words, labels, chances, _spaces(sentence), strict=True)
-        words = [Word(*row) for row in rows]
+        spaces = _spaces(sentence)
+
+        def word(i: int) -> Word:
+            chance = None if probabilities is None else probabilities[i]
+            return Word(sentence.words[i], labels[i], chance, spaces[i])
+
+        words = ComputedSequence(len(labels), word)
         return self._write(sentence, words, format_named(name), self._tag_column, sentence.text)
 
 
