@@ -261,6 +261,14 @@ def test_weights_are_those_of_the_network(model, change, message):
     refused(model, rf"model\.safetensors: {message}|model\.safetensors: .*{message}")
 
 
+@pytest.mark.parametrize("decoder", ["viterbi", "bregman-10", "mean_field-5", "unstructured"])
+def test_weights_whose_scores_overflow_are_the_fault_of_the_model(model, decoder):
+    change_weights(model, lambda w: [tensor.fill_(1e30) for tensor in w.values()])
+    tagger = Tagger.load(model)
+    with pytest.raises(ModelError, match=r"<input>:1: the model cannot tag this sentence.* is inf"):
+        tagger.tag([["the", "cat"]], decoder=decoder)
+
+
 @pytest.mark.parametrize("content", [b"", b"x", b"\xff" * 8, b"\xff" * 100, b"\0" * 100])
 def test_damaged_weights_are_an_error_in_one_line(model, content):
     (model / "model.safetensors").write_bytes(content)
@@ -333,6 +341,16 @@ def test_other_files_of_an_encoder_are_not_trusted(encoder_model, name, content)
     with pytest.raises(ModelError, match=r"[^\n]*encoder[^\n]*") as error:
         Tagger.load(encoder_model)
     assert "\n" not in str(error.value)
+
+
+def test_a_tokenizer_without_an_unknown_piece_is_the_fault_of_the_model(encoder_model):
+    path = encoder_model / "encoder" / "tokenizer.json"
+    tokenizer = json.loads(path.read_text())
+    tokenizer["model"]["unk_token"] = "missing"
+    path.write_text(json.dumps(tokenizer))
+    reseal(encoder_model)
+    with pytest.raises(ModelError, match=r"the tokenizer cannot split these words"):
+        Tagger.load(encoder_model).tag([["zzz", "\u0416"]])
 
 
 def test_what_is_not_listed_is_not_read(encoder_model):

@@ -462,3 +462,22 @@ def test_the_weights_of_another_network_are_refused(last):
     sign(folder)
     with pytest.raises(ModelError, match=r"last: does not fit the network of the run: .*Missing"):
         run(settings, resume=True)
+
+
+# ------------------------------------------------------------------------------------------- limits
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": {"layers": 10**9}}, r"layers: found 1000000000; a model may have at most 256"),
+        ({"model": {"objective": "bregman-1000000000"}}, r"objective .* 1000000000 iterations"),
+        ({"decoding": {"decoder": "mean_field-1000000000"}}, r"decoder .* 1000000000 iterations"),
+        ({"model": {"width": 10**12}}, r"the network has weights of .* bytes; .* smaller width"),
+    ],
+)
+def test_a_model_that_could_not_be_loaded_is_not_trained(tmp_path, changes, message):
+    settings = config(tmp_path, **changes)
+    with pytest.raises(ValueError, match=message):
+        run(settings)
+    assert not Path(settings.output).exists()

@@ -26,6 +26,9 @@ def explain(error: Exception) -> str | None:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, ImportError) and "pip install" in str(error):
         return str(error)
+    # torch has no error of its own for this.
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        return "the memory is exhausted; choose a smaller network or smaller batches"
 
     # Imported here, because most errors are none of these.
     from ..data import DataError

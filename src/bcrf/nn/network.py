@@ -94,9 +94,9 @@ class TaggerModel(nn.Module):
 def weight_shapes(
     config: ModelConfig,
     sizes: Sizes,
-    structure: Structure | None,
-    encoder_parts: EncoderParts | None,
-    most_modules: int,
+    structure: Structure | None = None,
+    encoder_parts: EncoderParts | None = None,
+    most_modules: int = 100_000,
 ) -> dict[str, Tensor]:
     """The weights that such a `TaggerModel` has, as tensors without memory (device "meta").
 

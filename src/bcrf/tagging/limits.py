@@ -1,10 +1,15 @@
 """Upper limits of what the files of a model may ask for.
 
-They keep a small file from asking for a year of work or a terabyte of memory. Calls from Python are
-not limited. Sizes of layers need no limit of their own: they must agree with the weights.
+They keep a small file from asking for a year of work or a terabyte of memory. Sizes of layers need
+no limit of their own: they must agree with the weights. Training keeps to the same limits, because
+what it saves has to be read again; other calls from Python are not limited.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+
+from torch import Tensor
 
 from ..nn import ModelConfig, named_iterations
 
@@ -20,6 +25,7 @@ __all__ = [
     "check_labels",
     "check_methods",
     "check_network",
+    "check_weights_size",
 ]
 
 MAX_DESCRIPTION_BYTES = 32 << 20
@@ -60,6 +66,16 @@ def check_network(config: ModelConfig) -> None:
     if config.layers > MAX_LAYERS:
         raise ValueError(f"layers: found {config.layers}; a model may have at most {MAX_LAYERS}")
     check_methods(objective=config.objective)
+
+
+def check_weights_size(weights: Iterable[Tensor]) -> None:
+    """Raise if a file of these weights, which may have no memory, would be too long to be read."""
+    size = sum(tensor.numel() * tensor.element_size() for tensor in weights)
+    if size > MAX_WEIGHTS_BYTES:
+        raise ValueError(
+            f"the network has weights of {size:,} bytes; a model may have at most "
+            f"{MAX_WEIGHTS_BYTES:,}. Choose a smaller width, hidden or score_width"
+        )
 
 
 def check_methods(**names: str) -> None:

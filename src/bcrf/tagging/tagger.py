@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 
 from ..chain import LinearChain
 from ..checks import check_count
-from ..data import LengthBatches, Sentence, read
+from ..data import DataError, LengthBatches, Sentence, read
 from ..nn import TaggerModel, default_decoder
 from ..nn import decoder as decoder_named
 from ..tasks import Example, Task
@@ -197,15 +198,17 @@ class Tagger:
         while taken := _take(rest, window):
             found: dict[int, Tagged] = {}
             short = [row for row, example in enumerate(taken) if len(example) <= LONGEST_WHOLE]
-            inputs = [self.reader(taken[row].tokens) for row in short]
+            with _model_errors(taken[0]):
+                inputs = [self.reader(taken[row].tokens) for row in short]
             for rows in LengthBatches(list(map(len, inputs)), tokens=_BATCH_TOKENS).in_order():
-                results = self._tag_batch(
-                    [taken[short[row]] for row in rows],
-                    [inputs[row] for row in rows],
-                    decoder,
-                    repair,
-                    probabilities,
-                )
+                with _model_errors(taken[short[rows[0]]]):
+                    results = self._tag_batch(
+                        [taken[short[row]] for row in rows],
+                        [inputs[row] for row in rows],
+                        decoder,
+                        repair,
+                        probabilities,
+                    )
                 found.update(zip((short[row] for row in rows), results, strict=True))
             # No sentence is held once it has been given back: long ones must not add up.
             taken.reverse()
@@ -214,7 +217,9 @@ class Tagger:
                     taken.pop()
                     yield found.pop(row)
                 else:
-                    yield self._tag_long(taken.pop(), decoder, repair, probabilities)
+                    with _model_errors(taken[-1]):
+                        tagged = self._tag_long(taken.pop(), decoder, repair, probabilities)
+                    yield tagged
 
     @torch.no_grad()
     def _tag_batch(
@@ -311,6 +316,25 @@ class Tagger:
             raise ModelError(f"{folder}: does not fit this version of bcrf: {error}") from error
         tagger.model.to(place)
         return tagger
+
+
+@contextmanager
+def _model_errors(example: Example) -> Iterator[None]:
+    """Turn errors that the model's numbers or tokenizer cause into a `ModelError`.
+
+    Args:
+        example: the first of those that are being tagged.
+    """
+    try:
+        yield
+    except DataError:
+        raise
+    except ValueError as error:
+        sentence = example.sentence
+        raise ModelError(
+            f"{sentence.path}:{sentence.first_line}: the model cannot tag this sentence, or one "
+            f"that is tagged together with it: {error}; its files may be damaged"
+        ) from error
 
 
 def _take(examples: Iterator[Example], window: int) -> list[Example]:

@@ -13,9 +13,10 @@ from pathlib import Path
 import torch
 
 from ..data import LengthBatches
-from ..nn import TaggerModel
+from ..nn import TaggerModel, weight_shapes
 from ..tagging import Evaluation, Tagger, choose_device
 from ..tagging.atomic_folder import recover, remove_folder, replace_folder, report_write_errors
+from ..tagging.limits import check_labels, check_methods, check_network, check_weights_size
 from .checkpoint import Progress, load_checkpoint, save_checkpoint
 from .config import Config
 from .corpus import Corpus, prepare, stack_targets
@@ -64,6 +65,7 @@ class _Run:
         self.corpus, self.fingerprint = corpus, corpus.fingerprint()
         workers.check_same("data", self.fingerprint)
         task, vocabularies = corpus.task, corpus.vocabularies
+        _check_limits(config, corpus)
         with seeded(workers.device, settings.seed, "first weights"):
             model = TaggerModel(config.model, vocabularies.sizes(len(task.labels)), task.structure)
         model.to(workers.device)
@@ -300,6 +302,17 @@ class _Run:
             progress.best_score,
             str(self.output / BEST),
         )
+
+
+def _check_limits(config: Config, corpus: Corpus) -> None:
+    """Raise unless the model that training will save can be loaded again, before it is built."""
+    check_network(config.model)
+    if config.decoding.decoder is not None:
+        check_methods(decoder=config.decoding.decoder)
+    check_labels(list(corpus.task.labels))
+    if config.model.pretrained is None:
+        sizes = corpus.vocabularies.sizes(len(corpus.task.labels))
+        check_weights_size(weight_shapes(config.model, sizes, corpus.task.structure).values())
 
 
 def _diverged(epoch: int, steps: str, symptom: str) -> FloatingPointError:
