@@ -7,13 +7,19 @@ libFuzzer, which never returns, writes its counts to standard error.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import atheris
 
-# The readers have to be imported here for the first time: they are instrumented by their import.
-with atheris.instrument_imports(
-    include=["bcrf.data", "bcrf.cli.config_file", "bcrf.training.config", "bcrf.fetching"]
-):
+# An editable install has a loader of its own, whose modules atheris does not instrument. So the
+# sources are imported as they lie in the repository.
+sys.meta_path[:] = [
+    finder for finder in sys.meta_path if not type(finder).__module__.startswith("_editable")
+]
+sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
+
+# The import instruments the modules: nothing may have imported them before.
+with atheris.instrument_imports(include=["bcrf"]):
     from .readers import SHOWN_FAILURES, failure_of
 
 

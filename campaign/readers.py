@@ -105,7 +105,7 @@ def _run_guided(name: str, tally: Tally) -> None:
             errors="replace",
             cwd=ROOT,
         )
-    found = re.search(r"Done (\d+) runs", done.stderr)
+    found = re.search(r"^#(\d+)\s+DONE +cov: ", done.stderr, re.MULTILINE)  # not without coverage
     if found is None:
         tally.fail(f"{name}, guided: ended with code {done.returncode}: {done.stderr[-300:]!r}")
         return

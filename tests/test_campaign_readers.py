@@ -8,6 +8,7 @@ import pytest
 
 from campaign import readers
 from campaign.readers import READERS, failure_of, mutate, repeat, seeds_of
+from campaign.tally import Tally
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -50,3 +51,12 @@ def test_blocks_that_are_not_the_file_are_a_failure(monkeypatch):
         readers.io, "BytesIO", lambda data, wrapped=readers.io.BytesIO: wrapped(data[1:])
     )
     assert "the blocks are not the file" in str(failure_of("text", b"ab\n"))
+
+
+@pytest.mark.slow
+def test_inputs_are_chosen_by_coverage(monkeypatch):
+    pytest.importorskip("atheris")
+    monkeypatch.setattr(readers, "GUIDED_RUNS", 200)
+    tally = Tally()
+    readers._run_guided("text", tally)
+    assert (tally.counts["inputs chosen by coverage"], tally.failures) == (200, [])

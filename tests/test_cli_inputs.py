@@ -62,6 +62,12 @@ MERGES = "a: &a {x: 1}\n" + "".join(
             LEAST + '[optimizer]\nlazy = "false"',
             "lazy must be true or false, got 'false'",
         ),
+        (
+            "a.toml",
+            LEAST + f"[optimizer]\nlearning_rate = {10**400}",
+            "more than 64 bits; expected",
+        ),
+        ("a.yaml", "output: " + "1:" * 3000 + "1", "more than 64 bits; expected a smaller one"),
         ("a.toml", LEAST + "[optimizer]\nlazy = 0", "lazy must be true or false, got 0"),
     ],
 )

@@ -41,6 +41,12 @@ def test_json_lines():
         tags(found[4])
 
 
+def test_null_means_no_tags():
+    (sentence,) = sentences('{"words": ["a"], "tags": null}\n')
+    with pytest.raises(DataError, match=r"file:1: no tags; expected"):
+        tags(sentence)
+
+
 def test_json_lines_are_filled():
     found = sentences(JSONL)
     filled = [s.format.fill(s, ["T"] * len(s), "upos", [1 / 3] * len(s)) for s in found]

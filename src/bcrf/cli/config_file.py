@@ -39,7 +39,7 @@ def read_config(path: str) -> dict[str, Any]:
         raise UserError(f"{path}: expected UTF-8: {error}") from error
     try:
         values = readers[suffix](text)
-        _check_texts(values)
+        _check_values(values)
     except ValueError as error:
         raise UserError(f"{path}: is no valid {suffix[1:].upper()}: {error}") from error
     except RecursionError as error:
@@ -59,18 +59,23 @@ def overlaid(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, An
     return result
 
 
-def _check_texts(value: Any) -> None:
-    """Raise ValueError for a text that can be no path: JSON and YAML can write a NUL character, and
-    half of a character beyond U+FFFF."""
+def _check_values(value: Any) -> None:
+    """Raise ValueError for a text that can be no path, and for an integer of more than 64 bits.
+
+    JSON and YAML can write a NUL character, and half of a character beyond U+FFFF.
+    """
     if isinstance(value, str):
         if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
             raise ValueError(f"{value!r:.60} holds a NUL or half a character; expected plain text")
+    elif isinstance(value, int):
+        if not -(2**63) <= value < 2**63:
+            raise ValueError("an integer has more than 64 bits; expected a smaller one")
     elif isinstance(value, Mapping):
         for pair in value.items():
-            _check_texts(pair)
+            _check_values(pair)
     elif isinstance(value, Iterable):
         for one in value:
-            _check_texts(one)
+            _check_values(one)
 
 
 def _toml(text: str) -> Any:

@@ -34,7 +34,7 @@ class JsonlFormat(Format):
 
     def tags(self, sentence: Sentence, column: str) -> list[str]:
         record = _record(sentence.block)
-        if "tags" not in record:
+        if record.get("tags") is None:
             raise sentence.error(0, f'no tags; expected "tags": [{len(sentence)} tags]')
         return [_tag_text(tag) for tag in record["tags"]]
 
