@@ -17,7 +17,6 @@ from .errors import DataError
 from .ids import WordIds
 from .lines import Block, content, ending, split_blocks
 from .sentence import Format, Sentence, Word, check_fields
-from .sequences import joined
 
 __all__ = ["ColumnsFormat", "is_blank"]
 
@@ -83,20 +82,33 @@ class ColumnsFormat(Format):
             raise sentence.error(tags.index(""), "the tag is empty")
         return tags
 
-    def fill(
+    def fill_lines(
         self,
         sentence: Sentence,
         tags: Sequence[str],
         column: str,
         probabilities: Sequence[float] | None = None,
-    ) -> str:
-        return joined(self._filled(sentence, tags, self._tag_index(column), probabilities))
+    ) -> Iterator[str]:
+        lines, done = sentence.block.lines, 0
+        index = self._tag_index(column)
+        for position, (row, tag) in enumerate(zip(sentence.rows, tags, strict=True)):
+            yield from lines[done:row]
+            end = ending(lines[row])
+            line = lines[row].removesuffix(end)
+            line = self._append(line, tag) if index is None else self._replace(line, index, tag)
+            if probabilities is not None:
+                line = self._append(line, f"{probabilities[position]:.4f}")
+            yield line + end
+            done = row + 1
+        yield from lines[done:]
 
-    def compose(self, words: Sequence[Word], column: str, text: str | None = None) -> str:
+    def compose_lines(
+        self, words: Sequence[Word], column: str, text: str | None = None
+    ) -> Iterator[str]:
         if not self.composes:
             raise ValueError(f"new sentences are not written as {self.name}; write columns instead")
         check_fields(words, "\t\r\n", "columns")
-        return joined(chain(map(_composed, words), ["\n"]))
+        return chain(map(_composed, words), ["\n"])
 
     # Reading
 
@@ -148,26 +160,6 @@ class ColumnsFormat(Format):
         return None if self.count == 1 else -1
 
     # Writing
-
-    def _filled(
-        self,
-        sentence: Sentence,
-        tags: Sequence[str],
-        index: int | None,
-        probabilities: Sequence[float] | None,
-    ) -> Iterator[str]:
-        """The sentence's lines with `tags` in the column `index`."""
-        lines, done = sentence.block.lines, 0
-        for position, (row, tag) in enumerate(zip(sentence.rows, tags, strict=True)):
-            yield from lines[done:row]
-            end = ending(lines[row])
-            line = lines[row].removesuffix(end)
-            line = self._append(line, tag) if index is None else self._replace(line, index, tag)
-            if probabilities is not None:
-                line = self._append(line, f"{probabilities[position]:.4f}")
-            yield line + end
-            done = row + 1
-        yield from lines[done:]
 
     def _append(self, line: str, field: str) -> str:
         return f"{line}\t{field}" if self.tabs else f"{line} {field}"

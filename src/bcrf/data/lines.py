@@ -60,8 +60,9 @@ def read_lines(source: Source, name: str) -> Iterator[str]:
 
 
 def _decode(stream: Iterable[bytes], name: str) -> Iterator[str]:
-    offset = 0
-    for number, raw in enumerate(stream, start=1):
+    offset = number = 0
+    for raw in stream:
+        number += 1  # noqa: SIM113 (`enumerate` would hold the last line)
         try:
             line = raw.decode("utf-8")
         except UnicodeDecodeError as error:

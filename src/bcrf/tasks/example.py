@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -106,13 +106,13 @@ class Task(ABC):
         """A new metric; `known_words` are those of the training set, where that matters."""
 
     @abstractmethod
-    def render(
+    def render_lines(
         self,
         example: Example,
         labels: Sequence[str],
         format: str | None = None,
         probabilities: Sequence[float] | None = None,
-    ) -> str:
+    ) -> Iterator[str]:
         """The sentence with its labels as lines of a file.
 
         Args:
@@ -128,6 +128,16 @@ class Task(ABC):
         """Which label sequences are well-formed; None: all of them."""
 
     # The same for all tasks
+
+    def render(
+        self,
+        example: Example,
+        labels: Sequence[str],
+        format: str | None = None,
+        probabilities: Sequence[float] | None = None,
+    ) -> str:
+        """`render_lines` as one string."""
+        return "".join(self.render_lines(example, labels, format, probabilities))
 
     @cached_property
     def _ids(self) -> dict[str, int]:

@@ -142,14 +142,14 @@ class Segmentation(Task):
         mask[after - 1] &= _mask(letters, "ES")
         return mask
 
-    def render(
+    def render_lines(
         self,
         example: Example,
         labels: Sequence[str],
         format: str | None = None,
         probabilities: Sequence[float] | None = None,
-    ) -> str:
-        """See `Task.render`. There is one probability per word of `words(example, labels)`."""
+    ) -> Iterator[str]:
+        """See `Task.render_lines`. There is one probability per word of `words`."""
         example = _characters(example)
         text = example.text
         starts, ends, tags = array("q"), array("q"), []
@@ -167,8 +167,8 @@ class Segmentation(Task):
         words = ComputedSequence(len(tags), word)
         output = format_named(self._output_format(example.sentence, format, new_words=True))
         if output.name == example.sentence.format.name:
-            return output.rewrite(example.sentence, words, self.column, text)
-        return output.compose(words, self.column, text)
+            return output.rewrite_lines(example.sentence, words, self.column, text)
+        return output.compose_lines(words, self.column, text)
 
     @cached_property
     def structure(self) -> Structure:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ..data import ComputedSequence, Sentence, Word, format_named, gaps_after, surface
 from .example import Example, Task
@@ -22,17 +22,17 @@ class WordTask(Task):
     def example(self, sentence: Sentence) -> Example:
         return Example(sentence.words, sentence)
 
-    def render(
+    def render_lines(
         self,
         example: Example,
         labels: Sequence[str],
         format: str | None = None,
         probabilities: Sequence[float] | None = None,
-    ) -> str:
+    ) -> Iterator[str]:
         sentence = example.sentence
         name = self._output_format(sentence, format, new_words=False)
         if name == sentence.format.name:
-            return sentence.format.fill(sentence, labels, self._tag_column, probabilities)
+            return sentence.format.fill_lines(sentence, labels, self._tag_column, probabilities)
         spaces = _spaces(sentence)
 
         def word(i: int) -> Word:
@@ -40,7 +40,7 @@ class WordTask(Task):
             return Word(sentence.words[i], labels[i], chance, spaces[i])
 
         words = ComputedSequence(len(labels), word)
-        return format_named(name).compose(words, self._tag_column, sentence.text)
+        return format_named(name).compose_lines(words, self._tag_column, sentence.text)
 
 
 def _spaces(sentence: Sentence) -> list[str | None]:
