@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -219,8 +220,8 @@ def test_files_do_not_run_together_after_odd_line_ends(model, tmp_path, capfd):
 
 def test_errors_that_name_a_sentence_name_it_once():
     class Broken:
-        def render(self, format: str | None) -> str:
+        def render_lines(self, format: str | None) -> Iterator[str]:
             raise DataError("in.conllu", 3, "so")
 
     with pytest.raises(DataError, match=r"^in.conllu:3: so$"):
-        _render(Broken(), None)  # type: ignore[arg-type]
+        list(_render(Broken(), None))  # type: ignore[arg-type]

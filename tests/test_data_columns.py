@@ -132,11 +132,12 @@ def test_the_start_of_a_document_is_kept_in_columns(bom):
     found = sentences(bom + CONLL2003 + "\n" + CONLL2003)
     words = [[Word(word, "T") for word in sentence.words] for sentence in found]
     columns = format_named("columns")
-    written = "".join(columns.rewrite(*pair, "ner") for pair in zip(found, words, strict=True))
+    pairs = zip(found, words, strict=True)
+    written = "".join(line for pair in pairs for line in columns.rewrite_lines(*pair, "ner"))
     document = "-DOCSTART-\tO\n\nEU\tT\nrejects\tT\n\nPeter\tT\nBlackburn\tT\n\n"
     assert written == document * 2
     assert [s.words for s in sentences(written)] == [s.words for s in found]
-    assert columns.rewrite(found[0], [], "xpos") == "-DOCSTART-\t-X-\n\n"
+    assert "".join(columns.rewrite_lines(found[0], [], "xpos")) == "-DOCSTART-\t-X-\n\n"
 
 
 def test_only_the_first_column_starts_a_document_and_only_before_a_sentence():

@@ -23,9 +23,6 @@ __all__ = ["run"]
 _STDIN = "-"
 _BOM = "\ufeff"
 
-# Characters that are encoded at a time.
-_PIECE = 1 << 20
-
 _EPILOG = """\
 Each input sentence gives one output sentence, in the same order. CoNLL-U, columns and JSON lines
 stay as they are but for the tags; raw text (one sentence per line) becomes CoNLL-U.
@@ -50,9 +47,7 @@ def run(arguments: list[str]) -> int:
         atomic_write_bytes(options.output) if to_file else nullcontext(sys.stdout.buffer)
     )
     with output as stream, progress_bar(to_file or not sys.stdout.isatty()) as update:
-        for count, text in enumerate(_tag_files(tagger, files, options), start=1):
-            for start in range(0, len(text), _PIECE):
-                stream.write(text[start : start + _PIECE].encode())
+        for count, _ in enumerate(_tag_files(tagger, files, options, stream), start=1):
             if at_once:
                 stream.flush()
             update("sentences", count, None)
@@ -107,8 +102,10 @@ def _check_readable(files: Sequence[str]) -> None:
             raise UserError(f"{file}: cannot be read; expected a file")
 
 
-def _tag_files(tagger: Tagger, files: Sequence[str], options: argparse.Namespace) -> Iterator[str]:
-    """The text of each sentence of all files."""
+def _tag_files(
+    tagger: Tagger, files: Sequence[str], options: argparse.Namespace, stream: BinaryIO
+) -> Iterator[None]:
+    """Write the sentences of all files, one at each step."""
     from ..data import read
 
     layout: str | None = None
@@ -123,27 +120,27 @@ def _tag_files(tagger: Tagger, files: Sequence[str], options: argparse.Namespace
             options.repair,
             options.window,
         ):
-            text = _render(tagged, options.format)
-            if begins:
-                found = tagged.sentence.format.name
-                layout = layout or found
-                if options.format is None:
-                    _check_layout(tagged.sentence, layout, files[0])
-                if last:
+            found = tagged.sentence.format.name
+            layout = layout or found
+            if begins and options.format is None:
+                _check_layout(tagged.sentence, layout, files[0])
+            for line in _render(tagged, options.format):
+                if begins and last:
                     if options.format in (None, found):  # else a BOM is a word
-                        text = text.removeprefix(_BOM)
-                    text = _gap(last, options.format or layout) + text
+                        line = line.removeprefix(_BOM)
+                    line = _gap(last, options.format or layout) + line
                 begins = False
+                stream.write(line.encode())
+                last = line
             del tagged  # a long one would stay in memory while the next one is read
-            yield text
-            last = _last_line(text)
+            yield
 
 
-def _render(tagged: Tagged, format: str | None) -> str:
+def _render(tagged: Tagged, format: str | None) -> Iterator[str]:
     from ..data import DataError
 
     try:
-        return tagged.render(format)
+        yield from tagged.render_lines(format)
     except DataError:
         raise  # it names the line
     except ValueError as error:  # a word that this format cannot hold
@@ -158,10 +155,6 @@ def _check_layout(sentence: Sentence, expected: str, first: str) -> None:
             f"{sentence.path} is {found}, but {first} is {expected}: choose the format of the "
             f"output (--format {', '.join(OUTPUT_FORMATS)})"
         )
-
-
-def _last_line(text: str) -> str:
-    return text[text.rfind("\n", 0, -1) + 1 :]
 
 
 def _gap(last: str, layout: str) -> str:

@@ -20,7 +20,6 @@ from .errors import DataError, shorten
 from .ids import WordIds
 from .lines import BOM, Block, content, ending, split_blocks
 from .sentence import Format, Sentence, Word, check_fields
-from .sequences import joined
 
 __all__ = ["ColumnsFormat", "is_blank"]
 
@@ -95,31 +94,45 @@ class ColumnsFormat(Format):
             raise sentence.error(tags.index(""), "the tag is empty")
         return tags
 
-    def fill(
+    def fill_lines(
         self,
         sentence: Sentence,
         tags: Sequence[str],
         column: str,
         probabilities: Sequence[float] | None = None,
-    ) -> str:
-        return joined(self._filled(sentence, tags, self._tag_index(column), probabilities))
+    ) -> Iterator[str]:
+        lines, done = sentence.block.lines, 0
+        index = self._tag_index(column)
+        for position, (row, tag) in enumerate(zip(sentence.rows, tags, strict=True)):
+            yield from lines[done:row]
+            end = ending(lines[row])
+            line = _content(lines[row])
+            start = lines[row].removesuffix(line + end)  # nothing, or the byte order mark
+            line = self._append(line, tag) if index is None else self._replace(line, index, tag)
+            if probabilities is not None:
+                line = self._append(line, f"{probabilities[position]:.4f}")
+            yield start + line + end
+            done = row + 1
+        yield from lines[done:]
 
-    def compose(self, words: Sequence[Word], column: str, text: str | None = None) -> str:
+    def compose_lines(
+        self, words: Sequence[Word], column: str, text: str | None = None
+    ) -> Iterator[str]:
         if not self.composes:
             raise ValueError(f"new sentences are not written as {self.name}; write columns instead")
         check_fields(words, "\t\r\n", "columns")
-        return joined(chain(map(_composed, words), ["\n"]))
+        return chain(map(_composed, words), ["\n"])
 
-    def rewrite(
+    def rewrite_lines(
         self, sentence: Sentence, words: Sequence[Word], column: str, text: str | None = None
-    ) -> str:
+    ) -> Iterator[str]:
         """New lines for a sentence of any column format; the start of a document is kept."""
         before = sentence.block.lines[: sentence.rows[0] if sentence.rows else None]
         starts = any(_starts_document(content(line)) for line in before)
         tag = "O" if column == "ner" else "-X-"  # as CoNLL-2003 has them
-        marker = f"{DOCUMENT_START}\t{tag}\n" if starts else ""
+        marker = [f"{DOCUMENT_START}\t{tag}\n"] if starts else []
         # A marker alone is followed by an empty line, as a sentence is.
-        return marker + self.compose(words, column, text)
+        return chain(marker, self.compose_lines(words, column, text))
 
     # Reading
 
@@ -172,27 +185,6 @@ class ColumnsFormat(Format):
         return None if self.count == 1 else -1
 
     # Writing
-
-    def _filled(
-        self,
-        sentence: Sentence,
-        tags: Sequence[str],
-        index: int | None,
-        probabilities: Sequence[float] | None,
-    ) -> Iterator[str]:
-        """The sentence's lines with `tags` in the column `index`."""
-        lines, done = sentence.block.lines, 0
-        for position, (row, tag) in enumerate(zip(sentence.rows, tags, strict=True)):
-            yield from lines[done:row]
-            end = ending(lines[row])
-            line = _content(lines[row])
-            start = lines[row].removesuffix(line + end)  # nothing, or the byte order mark
-            line = self._append(line, tag) if index is None else self._replace(line, index, tag)
-            if probabilities is not None:
-                line = self._append(line, f"{probabilities[position]:.4f}")
-            yield start + line + end
-            done = row + 1
-        yield from lines[done:]
 
     def _append(self, line: str, field: str) -> str:
         return f"{line}\t{field}" if self.tabs else f"{line} {field}"

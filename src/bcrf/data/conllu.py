@@ -17,7 +17,6 @@ from .ids import WordIds
 from .lines import Block, content, ending, split_blocks
 from .misc import get_misc, get_space, set_misc, set_space
 from .sentence import Format, Sentence, Word, check_fields
-from .sequences import joined
 
 __all__ = ["ConlluFormat"]
 
@@ -53,31 +52,41 @@ class ConlluFormat(Format):
             return None
         return [get_space(misc) for misc in miscs]
 
-    def fill(
+    def fill_lines(
         self,
         sentence: Sentence,
         tags: Sequence[str],
         column: str,
         probabilities: Sequence[float] | None = None,
-    ) -> str:
-        return joined(_filled(sentence, tags, column, probabilities))
+    ) -> Iterator[str]:
+        lines, done = sentence.block.lines, 0
+        for position, (row, tag) in enumerate(zip(sentence.rows, tags, strict=True)):
+            yield from lines[done:row]
+            end = ending(lines[row])
+            fields = lines[row].removesuffix(end).split("\t")
+            _set_tag(fields, column, tag, probabilities[position] if probabilities else None)
+            yield "\t".join(fields) + end
+            done = row + 1
+        yield from lines[done:]
 
-    def compose(self, words: Sequence[Word], column: str, text: str | None = None) -> str:
+    def compose_lines(
+        self, words: Sequence[Word], column: str, text: str | None = None
+    ) -> Iterator[str]:
         # An empty sentence has at least a text, or nothing would be left of it. The text of JSON
         # may have several lines, a comment has one.
         line = _LINE_ENDS.sub(" ", (text or "").strip())
         comment = f"{_TEXT} {line}".rstrip() + "\n"
         comments = [comment] if text is not None or not words else []
-        return joined(chain(comments, _rows(words, column)))
+        return chain(comments, _rows(words, column))
 
-    def rewrite(
+    def rewrite_lines(
         self, sentence: Sentence, words: Sequence[Word], column: str, text: str | None = None
-    ) -> str:
+    ) -> Iterator[str]:
         lines = map(content, sentence.block.lines)
-        comments = [line + "\n" for line in lines if line.startswith("#")]
+        comments = (line + "\n" for line in lines if line.startswith("#"))
         if sentence.text is None:
-            return joined([*comments, self.compose(words, column, text)])
-        return joined(chain(comments, _rows(words, column)))
+            return chain(comments, self.compose_lines(words, column, text))
+        return chain(comments, _rows(words, column))
 
     def _parse(self, block: Block) -> Sentence:
         words: list[str] = []
@@ -109,21 +118,6 @@ class ConlluFormat(Format):
         return Sentence(tuple(words), rows, block, self, text)
 
 
-def _filled(
-    sentence: Sentence, tags: Sequence[str], column: str, probabilities: Sequence[float] | None
-) -> Iterator[str]:
-    """The sentence's lines with `tags` in `column`."""
-    lines, done = sentence.block.lines, 0
-    for position, (row, tag) in enumerate(zip(sentence.rows, tags, strict=True)):
-        yield from lines[done:row]
-        end = ending(lines[row])
-        fields = lines[row].removesuffix(end).split("\t")
-        _set_tag(fields, column, tag, probabilities[position] if probabilities else None)
-        yield "\t".join(fields) + end
-        done = row + 1
-    yield from lines[done:]
-
-
 def _fields(sentence: Sentence, column: int) -> list[str]:
     """One column of the words."""
     lines = sentence.block.lines
@@ -131,8 +125,13 @@ def _fields(sentence: Sentence, column: int) -> list[str]:
 
 
 def _rows(words: Sequence[Word], column: str) -> Iterator[str]:
-    """The lines of new words, and the empty line after them."""
+    """The lines of new words, and the empty line after them; what cannot be written is an error
+    before the first of them."""
     check_fields(words, "\t\r\n", "CoNLL-U")
+    return _composed(words, column)
+
+
+def _composed(words: Sequence[Word], column: str) -> Iterator[str]:
     for number, word in enumerate(words, start=1):
         fields = [str(number), word.form, *["_"] * (COLUMNS - 2)]
         # What follows the last word belongs to no sentence.

@@ -38,31 +38,35 @@ class JsonlFormat(Format):
             raise sentence.error(0, f'no tags; expected "tags": [{len(sentence)} tags]')
         return [_tag_text(tag) for tag in record["tags"]]
 
-    def fill(
+    def fill_lines(
         self,
         sentence: Sentence,
         tags: Sequence[str],
         column: str,
         probabilities: Sequence[float] | None = None,
-    ) -> str:
+    ) -> Iterator[str]:
         (line,) = sentence.block.lines
         if not content(line).strip():
-            return line
+            yield line
+            return
         record = _record(sentence.block) | {"words": sentence.words, "tags": list(tags)}
         if probabilities is not None:
             record["probabilities"] = [round(p, 4) for p in probabilities]
-        return _dump(record) + ending(line)
+        yield _dump(record) + ending(line)
 
-    def compose(self, words: Sequence[Word], column: str, text: str | None = None) -> str:
-        return _dump(_composed(words, text)) + "\n"
+    def compose_lines(
+        self, words: Sequence[Word], column: str, text: str | None = None
+    ) -> Iterator[str]:
+        yield _dump(_composed(words, text)) + "\n"
 
-    def rewrite(
+    def rewrite_lines(
         self, sentence: Sentence, words: Sequence[Word], column: str, text: str | None = None
-    ) -> str:
+    ) -> Iterator[str]:
         (line,) = sentence.block.lines
         if not content(line).strip():
-            return line
-        return _dump(_record(sentence.block) | _composed(words, text)) + ending(line)
+            yield line
+            return
+        yield _dump(_record(sentence.block) | _composed(words, text)) + ending(line)
 
     def _parse(self, block: Block) -> Sentence:
         if not content(block.lines[0]).strip():

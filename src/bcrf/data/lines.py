@@ -79,9 +79,9 @@ def read_lines(source: Source, name: str) -> Iterator[str]:
 
 
 def _decode(stream: BinaryIO, name: str) -> Iterator[str]:
-    offset = 0
-    chunks = iter(partial(stream.readline, MAX_SENTENCE_BYTES + 1), b"")
-    for number, raw in enumerate(chunks, start=1):
+    offset = number = 0
+    for raw in iter(partial(stream.readline, MAX_SENTENCE_BYTES + 1), b""):
+        number += 1  # noqa: SIM113 (`enumerate` would hold the last line)
         if len(raw) > MAX_SENTENCE_BYTES:
             raise DataError(
                 name,

@@ -89,7 +89,31 @@ class Format(ABC):
         """The white space after each word, where the format says it."""
         return None
 
+    # Sentences are written line by line: all lines of a long one take much memory.
+
     @abstractmethod
+    def fill_lines(
+        self,
+        sentence: Sentence,
+        tags: Sequence[str],
+        column: str,
+        probabilities: Sequence[float] | None = None,
+    ) -> Iterator[str]:
+        """The sentence's lines with `tags` written into `column`, all else as it was."""
+
+    @abstractmethod
+    def compose_lines(
+        self, words: Sequence[Word], column: str, text: str | None = None
+    ) -> Iterator[str]:
+        """New lines for a sentence that comes from elsewhere."""
+
+    def rewrite_lines(
+        self, sentence: Sentence, words: Sequence[Word], column: str, text: str | None = None
+    ) -> Iterator[str]:
+        """New lines for a sentence of this class of formats that gets other words or another
+        layout; the rest is kept."""
+        return self.compose_lines(words, column, text)
+
     def fill(
         self,
         sentence: Sentence,
@@ -97,18 +121,12 @@ class Format(ABC):
         column: str,
         probabilities: Sequence[float] | None = None,
     ) -> str:
-        """The sentence's lines with `tags` written into `column`, all else as it was."""
+        """`fill_lines` as one string."""
+        return "".join(self.fill_lines(sentence, tags, column, probabilities))
 
-    @abstractmethod
     def compose(self, words: Sequence[Word], column: str, text: str | None = None) -> str:
-        """New lines for a sentence that comes from elsewhere."""
-
-    def rewrite(
-        self, sentence: Sentence, words: Sequence[Word], column: str, text: str | None = None
-    ) -> str:
-        """New lines for a sentence of this class of formats that gets other words or another
-        layout; the rest is kept."""
-        return self.compose(words, column, text)
+        """`compose_lines` as one string."""
+        return "".join(self.compose_lines(words, column, text))
 
 
 def check_fields(words: Sequence[Word], forbidden: str, format: str) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar, overload
 
-__all__ = ["ComputedSequence", "joined"]
+__all__ = ["ComputedSequence"]
 
 Item = TypeVar("Item")
 
@@ -40,10 +39,3 @@ class ComputedSequence(Sequence[Item], Generic[Item]):
         if isinstance(index, slice):
             return [self._item(i) for i in self._range[index]]
         return self._item(self._range[index])
-
-
-def joined(parts: Iterable[str]) -> str:
-    """`"".join(parts)`, without a list of all parts."""
-    buffer = io.StringIO()
-    buffer.writelines(parts)
-    return buffer.getvalue()

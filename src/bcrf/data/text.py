@@ -34,14 +34,16 @@ class TextFormat(Format):
     def tags(self, sentence: Sentence, column: str) -> list[str]:
         raise DataError(sentence.path, None, f"is raw text and has no {column} tags")
 
-    def fill(
+    def fill_lines(
         self,
         sentence: Sentence,
         tags: Sequence[str],
         column: str,
         probabilities: Sequence[float] | None = None,
-    ) -> str:
+    ) -> Iterator[str]:
         raise ValueError("raw text has no place for tags; write conllu, columns or jsonl")
 
-    def compose(self, words: Sequence[Word], column: str, text: str | None = None) -> str:
+    def compose_lines(
+        self, words: Sequence[Word], column: str, text: str | None = None
+    ) -> Iterator[str]:
         raise ValueError("raw text has no place for tags; write conllu, columns or jsonl")

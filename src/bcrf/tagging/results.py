@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,9 +53,14 @@ class Tagged:
             return self.labels
         return tuple(span.type for span in self.task.words(self.example, self.labels))
 
+    def render_lines(self, format: str | None = None) -> Iterator[str]:
+        """The sentence as lines of a file; None: of the format that it came in
+        (`Task.render_lines`)."""
+        return self.task.render_lines(self.example, self.labels, format, self.probabilities)
+
     def render(self, format: str | None = None) -> str:
-        """The sentence as lines of a file; None: of the format that it came in (`Task.render`)."""
-        return self.task.render(self.example, self.labels, format, self.probabilities)
+        """`render_lines` as one string."""
+        return "".join(self.render_lines(format))
 
 
 @dataclass(frozen=True)

@@ -217,9 +217,7 @@ class Tagger:
                     taken.pop()
                     yield found.pop(row)
                 else:
-                    with _model_errors(taken[-1]):
-                        tagged = self._tag_long(taken.pop(), decoder, repair, probabilities)
-                    yield tagged
+                    yield self._tag_long(taken.pop(), decoder, repair, probabilities)
 
     @torch.no_grad()
     def _tag_batch(
@@ -249,8 +247,9 @@ class Tagger:
 
         size, context = block_size(len(self.labels)), network_context(self.model)
         sentence = LongSentence(self.model, self.task, BlockedChain(score, example, size, context))
-        labels, repaired = sentence.label(decoder, repair)
-        chances = sentence.probabilities(labels) if with_probabilities else None
+        with _model_errors(example):
+            labels, repaired = sentence.label(decoder, repair)
+            chances = sentence.probabilities(labels) if with_probabilities else None
         return Tagged(self.task, example, labels, repaired, chances)
 
     # Files

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -106,13 +106,13 @@ class Task(ABC):
         """A new metric; `known_words` are those of the training set, where that matters."""
 
     @abstractmethod
-    def render(
+    def render_lines(
         self,
         example: Example,
         labels: Sequence[str],
         format: str | None = None,
         probabilities: Sequence[float] | None = None,
-    ) -> str:
+    ) -> Iterator[str]:
         """The sentence with its labels as lines of a file.
 
         Args:
@@ -128,6 +128,16 @@ class Task(ABC):
         """Which label sequences are well-formed; None: all of them."""
 
     # The same for all tasks
+
+    def render(
+        self,
+        example: Example,
+        labels: Sequence[str],
+        format: str | None = None,
+        probabilities: Sequence[float] | None = None,
+    ) -> str:
+        """`render_lines` as one string."""
+        return "".join(self.render_lines(example, labels, format, probabilities))
 
     @cached_property
     def _ids(self) -> dict[str, int]:
@@ -187,11 +197,11 @@ class Task(ABC):
     @staticmethod
     def _write(
         sentence: Sentence, words: Sequence[Word], output: Format, column: str, text: str | None
-    ) -> str:
+    ) -> Iterator[str]:
         """New lines for a sentence; what a format of the same kind can keep of the old is kept."""
         if type(output) is type(sentence.format):
-            return output.rewrite(sentence, words, column, text)
-        return output.compose(words, column, text)
+            return output.rewrite_lines(sentence, words, column, text)
+        return output.compose_lines(words, column, text)
 
     def _output_format(self, sentence: Sentence, format: str | None, new_words: bool) -> str:
         """The name of the format to write, for the words that are there or for new ones."""

@@ -142,14 +142,14 @@ class Segmentation(Task):
         mask[after - 1] &= _mask(letters, "ES")
         return mask
 
-    def render(
+    def render_lines(
         self,
         example: Example,
         labels: Sequence[str],
         format: str | None = None,
         probabilities: Sequence[float] | None = None,
-    ) -> str:
-        """See `Task.render`. There is one probability per word of `words(example, labels)`."""
+    ) -> Iterator[str]:
+        """See `Task.render_lines`. There is one probability per word of `words`."""
         example = _characters(example)
         text = example.text
         starts, ends, tags = array("q"), array("q"), []

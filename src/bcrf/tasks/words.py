@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ..data import (
     ComputedSequence,
@@ -30,17 +30,17 @@ class WordTask(Task):
     def example(self, sentence: Sentence) -> Example:
         return Example(sentence.words, sentence)
 
-    def render(
+    def render_lines(
         self,
         example: Example,
         labels: Sequence[str],
         format: str | None = None,
         probabilities: Sequence[float] | None = None,
-    ) -> str:
+    ) -> Iterator[str]:
         sentence = example.sentence
         name = self._output_format(sentence, format, new_words=False)
         if name == sentence.format.name:
-            return sentence.format.fill(sentence, labels, self._tag_column, probabilities)
+            return sentence.format.fill_lines(sentence, labels, self._tag_column, probabilities)
         spaces = _spaces(sentence)
 
         def word(i: int) -> Word:
