@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import importlib.util
 import io
-import json
 import os
 import random
 import re
@@ -40,12 +39,13 @@ from bcrf.fetching.checksums import parse_sums, read_sums
 from bcrf.fetching.download import _left_over
 from bcrf.fetching.universal import _present
 
+from .mutations import mutate
+from .reader_seeds import SEEDS, URL
 from .tally import Tally
 
-__all__ = ["READERS", "failure_of", "repeat", "run", "seeds_of"]
+__all__ = ["READERS", "failure_of", "repeat", "run"]
 
 ROOT = Path(__file__).parent.parent
-SAMPLES = ROOT / "src" / "bcrf" / "samples"
 
 MUTATIONS, SAMPLE_MUTATIONS = 20_000, 125  # of each reader
 GUIDED_RUNS = 10_000  # of each reader
@@ -75,7 +75,7 @@ def run(sample: bool) -> Tally:
 
 def repeat(name: str, seed: int) -> str | None:
     """Read one mutated input; what went wrong with it, with its bytes."""
-    return failure_of(name, mutate(seeds_of(name), random.Random(f"{name} {seed}")))
+    return failure_of(name, mutate(SEEDS[name], random.Random(f"{name} {seed}")))
 
 
 def failure_of(name: str, data: bytes) -> str | None:
@@ -96,7 +96,7 @@ def _shown(data: bytes) -> str:
 def _run_guided(name: str, tally: Tally) -> None:
     """Let atheris choose inputs, in a process of its own because it ends the one that it is in."""
     with tempfile.TemporaryDirectory() as folder:
-        for number, data in enumerate(seeds_of(name)):
+        for number, data in enumerate(SEEDS[name]):
             Path(folder, f"seed-{number}").write_bytes(data)
         done = subprocess.run(
             [sys.executable, "-m", "campaign.guided", name, str(GUIDED_RUNS), folder],
@@ -113,126 +113,6 @@ def _run_guided(name: str, tally: Tally) -> None:
     for line in done.stdout.splitlines():
         if line.startswith("failure: "):
             tally.fail(f"{name}, guided: {line.removeprefix('failure: ')}")
-
-
-# --------------------------------------------------------------------------------------- mutations
-
-_ODD = [
-    b"\xef\xbb\xbf",
-    b"\0",
-    b"\r",
-    b"\r\n",
-    b"\n\n",
-    b"\t",
-    b" ",
-    "\u2028".encode(),
-    "\x85".encode(),
-    "\xa0".encode(),
-    "\U0001f600".encode(),
-    b"\xff\xfe",
-    b"\xed\xa0\x80",
-    rb"\ud800",
-    b"-DOCSTART-",
-    b"#",
-    b"# text = ",
-    b"NER=",
-    b"SpaceAfter=No",
-    b"SpacesAfter=\\s\\n",
-    b"1-2",
-    b"1.1",
-    b"0",
-    b"-1",
-    b"9" * 5000,
-    b"1e999",
-    b"NaN",
-    b"null",
-    b"true",
-    b"[]",
-    b"{}",
-    b'"',
-    b"'",
-    b"&a",
-    b"*a",
-    b"<<: ",
-    b"!!python/name:os.system ",
-    b"[" * 2000,
-    b'{"a":' * 2000,
-    b"- " * 2000,
-    b"a." * 2000,
-    b"../",
-    b"B-",
-    b"I-PER",
-    b"A|B",
-    b"?",
-    b"_",
-]
-
-
-def mutate(seeds: list[bytes], chance: random.Random) -> bytes:
-    """One of the seeds after some random changes."""
-    data = chance.choice(seeds)
-    for _ in range(chance.randint(1, 4)):
-        data = chance.choice(_CHANGES)(data, seeds, chance)
-    return data[:100_000]
-
-
-def _flip(data: bytes, seeds: list[bytes], chance: random.Random) -> bytes:
-    at = chance.randrange(len(data) + 1)
-    return data[:at] + bytes([chance.randrange(256)]) + data[at + 1 :]
-
-
-def _delete(data: bytes, seeds: list[bytes], chance: random.Random) -> bytes:
-    at = chance.randrange(len(data) + 1)
-    return data[:at] + data[at + chance.choice([1, 2, 5, 50]) :]
-
-
-def _insert(data: bytes, seeds: list[bytes], chance: random.Random) -> bytes:
-    at = chance.choice([0, len(data), chance.randrange(len(data) + 1)])
-    return data[:at] + chance.choice(_ODD) + data[at:]
-
-
-def _truncate(data: bytes, seeds: list[bytes], chance: random.Random) -> bytes:
-    return data[: chance.randrange(len(data) + 1)]
-
-
-def _splice(data: bytes, seeds: list[bytes], chance: random.Random) -> bytes:
-    other = chance.choice(seeds)
-    return data[: chance.randrange(len(data) + 1)] + other[chance.randrange(len(other) + 1) :]
-
-
-def _change_lines(data: bytes, seeds: list[bytes], chance: random.Random) -> bytes:
-    lines = data.splitlines(keepends=True)
-    if lines:
-        at, to = chance.randrange(len(lines)), chance.randrange(len(lines))
-        change = chance.randrange(4)
-        if change == 0:
-            lines.insert(to, lines[at] * chance.choice([1, 2, 30]))
-        elif change == 1:
-            del lines[at]
-        elif change == 2:
-            lines[at], lines[to] = lines[to], lines[at]
-        else:
-            lines[at] = lines[at].rstrip(b"\r\n")
-    return b"".join(lines)
-
-
-def _change_fields(data: bytes, seeds: list[bytes], chance: random.Random) -> bytes:
-    """Swap, remove, repeat or replace what stands between separators."""
-    fields = re.split(rb"([\t \n|=,:])", data)
-    at, to = (2 * chance.randrange(len(fields) // 2 + 1) for _ in range(2))
-    change = chance.randrange(4)
-    if change == 0:
-        fields[at], fields[to] = fields[to], fields[at]
-    elif change == 1:
-        fields[at] = b""
-    elif change == 2:
-        fields[at] += chance.choice([b"\t", b" "]) + fields[to]
-    else:
-        fields[at] = chance.choice(_ODD)
-    return b"".join(fields)
-
-
-_CHANGES = [_flip, _delete, _insert, _truncate, _splice, _change_lines, _change_fields]
 
 
 # ---------------------------------------------------------------------------------- what is checked
@@ -343,7 +223,7 @@ def _read_note(data: bytes) -> None:
     note, part = _SCRATCH / "x.part.json", _SCRATCH / "x.part"
     note.write_bytes(data)
     part.write_bytes(b"1\t")
-    size, validator = _left_over(_URL, part, note)
+    size, validator = _left_over(URL, part, note)
     assert size in (0, 2)
     assert isinstance(validator, str)
     assert "\n" not in validator, "a validator that makes another header"
@@ -360,7 +240,6 @@ def _read_origin(data: bytes) -> None:
 # Kept until the process ends; memory where there is such a file system.
 _FOLDER = tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
 _SCRATCH = Path(_FOLDER.name)
-_URL = "http://host/x"
 
 _SENTENCES = ("conllu", "columns", "conll2003", "uner", "jsonl", "text", "auto")
 
@@ -372,127 +251,3 @@ READERS: dict[str, Callable[[bytes], None]] = {
     "treebank note": _read_origin,
 }
 """Each reads its argument, and raises whatever is wrong with how it did so."""
-
-
-# -------------------------------------------------------------------------------- what is mutated
-
-_CONLL2003 = """-DOCSTART- -X- -X- O
-
-EU NNP B-NP B-ORG
-rejects VBZ B-VP O
-German JJ B-NP B-MISC
-
-Peter NNP B-NP B-PER
-Blackburn NNP I-NP I-PER
-"""
-_UNER = """# newdoc id = x
-# text = 我們
-1\t我\tO\t-\t-
-2\t們\tB-PER\tA\t-
-
-# text = du pain
-1-2\tdu\t_\t_\t_
-1\tde\tO\t-\t-
-1.1\te\t_\t_\t_
-2\tle\tO\t-\t-
-3\tpain\tB-LOC\t-\t-
-"""
-_MULTIWORD = """# sent_id = 1
-# text = Du pain, là.
-1-2\tDu\t_\t_\t_\t_\t_\t_\t_\tSpaceAfter=No
-1\tDe\tde\tADP\tP\tX=Y\t3\tcase\t_\t_
-2\tle\tle\tDET\tD\t_\t3\tdet\t_\t_
-3\tpain\tpain\tNOUN\tN\t_\t0\troot\t_\tSpaceAfter=No|NER=B-FOOD
-4\t,\t,\tPUNCT\t,\t_\t3\tpunct\t_\t_
-4.1\tx\tx\tX\t_\t_\t_\t_\t3:dep\t_
-5\tlà\tlà\tADV\tA\t_\t3\tadvmod\t_\tSpaceAfter=No|SpacesAfter=\\s\\n
-6\t.\t.\tPUNCT\t.\t_\t3\tpunct\t_\t_
-
-"""
-_JSONL = """{"id": 7, "words": ["a b", "c"], "tags": ["X", ["Y", "Z"]]}
-
-{"words": [], "tags": []}
-{"words": ["d"], "tags": [null], "x": {"y": [1, 2.5, "é"]}}\r
-{"text": "un  mot"}
-{"text": "deux\\r\\nlignes\\n"}
-{"text": "du pain", "words": ["de", "le", "pain"], "tags": ["A", "B", "C"], "starts": [0, 0, 3]}
-"""
-_SETTINGS: dict[str, Any] = {
-    "output": "runs/x",
-    "data": {"train": "train.conllu", "dev": None, "task": "ner", "strict": True, "min_count": 1},
-    "model": {"objective": "bregman", "layers": 2, "dropout": 0.3},
-    "optimizer": {"learning_rate": 3e-4, "schedule": "linear", "lazy": False},
-    "training": {"epochs": 12, "batch": 32, "patience": None},
-    "decoding": {"decoder": "bregman-10", "repair": "mbr"},
-}
-_TOML = "\n".join(
-    [
-        'output = "runs/x"',
-        *(
-            line
-            for part, values in _SETTINGS.items()
-            if isinstance(values, dict)
-            for line in (
-                f"[{part}]",
-                *(f"{k} = {json.dumps(v)}" for k, v in values.items() if v is not None),
-            )
-        ),
-    ]
-)
-_YAML = "\n".join(
-    [
-        "output: runs/x  # comment",
-        *(
-            line
-            for part, values in _SETTINGS.items()
-            if isinstance(values, dict)
-            for line in (f"{part}:", *(f"  {k}: {json.dumps(v)}" for k, v in values.items()))
-        ),
-    ]
-)
-_SUMS = f"{'0a' * 32}  xx_toy-ud-train.conllu\n{'F' * 64} *./xx_toy-ud-dev.conllu\r\n\n"
-
-
-def _pieces(name: str) -> list[bytes]:
-    """Some short pieces of a sample corpus, cut at empty lines."""
-    blocks = (SAMPLES / name).read_bytes().split(b"\n\n")
-    return [b"\n\n".join(blocks[at : at + 3]) + b"\n\n" for at in range(0, 30, 10)]
-
-
-def seeds_of(name: str) -> list[bytes]:
-    """Valid files of a reader."""
-    return _SEEDS[name]
-
-
-_TREES = [
-    _MULTIWORD.encode(),
-    b"\xef\xbb\xbf" + _MULTIWORD.replace("\n", "\r\n").encode(),
-    *_pieces("english-dev.conllu"),
-    *_pieces("chinese-dev.conllu"),
-]
-_COLUMNS = [
-    "#bcrf\tO\nnew york\tB-LOC\n\t\na\xa0b\tO\n \t\n\n".encode(),
-    b"Ann  B-PER \nsees O\n\nBob B-PER\n",
-    b"an\napple\n\n-DOCSTART-\n\nx\n",
-    b"a B-PER|O\nb ?\n\n",
-    *_pieces("english-ner-dev.conll"),
-]
-_TEXTS = ["\ufeffA  b.\n\n c\u3000d \r\nx\u2028y".encode(), b"Ada visited Turin again .\n" * 3]
-_SEEDS: dict[str, list[bytes]] = {
-    "conllu": _TREES,
-    "columns": [*_COLUMNS, _CONLL2003.encode()],
-    "conll2003": [_CONLL2003.encode(), b"\xef\xbb\xbf" + _CONLL2003.replace(" ", "\t").encode()],
-    "uner": [_UNER.encode(), _UNER.replace("\n", "\r\n").encode()],
-    "jsonl": [_JSONL.encode(), b"\xef\xbb\xbf" + _JSONL.encode()],
-    "text": _TEXTS,
-    "auto": [*_TREES[:3], *_COLUMNS, _CONLL2003.encode(), _UNER.encode(), _JSONL.encode(), *_TEXTS],
-    "toml": [_TOML.encode(), (ROOT / "configs" / "ner.toml").read_bytes()],
-    "yaml": [_YAML.encode(), json.dumps(_SETTINGS).encode()],
-    "json": [json.dumps(_SETTINGS).encode(), json.dumps(_SETTINGS, indent=1).encode()],
-    "checksums": [_SUMS.encode(), _SUMS.encode() * 5],
-    "download note": [
-        json.dumps({"url": _URL, "validator": validator}).encode()
-        for validator in ('"abc"', "Wed, 21 Oct 2015 07:28:00 GMT", None)
-    ],
-    "treebank note": [b"http://host/x\n", "/data/tr\u00e9sor\n".encode()],
-}

@@ -7,21 +7,23 @@ import random
 import pytest
 
 from campaign import readers
-from campaign.readers import READERS, failure_of, mutate, repeat, seeds_of
+from campaign.mutations import mutate
+from campaign.reader_seeds import SEEDS
+from campaign.readers import READERS, failure_of, repeat
 from campaign.tally import Tally
 
 
 @pytest.mark.parametrize("name", READERS)
 def test_valid_files_and_some_mutations_pass(name):
-    for data in seeds_of(name):
+    for data in SEEDS[name]:
         assert failure_of(name, data) is None
     assert [repeat(name, seed) for seed in range(20)] == [None] * 20
 
 
 def test_a_seed_makes_the_same_input_each_time():
-    first, second = (mutate(seeds_of("conllu"), random.Random("x 3")) for _ in range(2))
+    first, second = (mutate(SEEDS["conllu"], random.Random("x 3")) for _ in range(2))
     assert first == second
-    assert first not in seeds_of("conllu")
+    assert first not in SEEDS["conllu"]
 
 
 def test_foreign_errors_and_slow_readers_are_failures(monkeypatch):
