@@ -93,7 +93,7 @@ def sentence(task: str, length: int, seed: int = 0) -> list[str] | str:
 @pytest.mark.parametrize("task", TASKS)
 def test_labels_are_those_of_the_whole_sentence(taggers, in_blocks, task, decoder):
     tagger = taggers[task]
-    sentences = [sentence(task, length, seed) for length in LENGTHS for seed in range(3)]
+    sentences = [sentence(task, length, seed) for length in LENGTHS for seed in range(2)]
     expected = {
         repair: tagger.tag(sentences, decoder=decoder, repair=repair)
         for repair in ("none", "rule", "mbr")
@@ -116,7 +116,7 @@ def test_some_labels_need_repair(taggers):
 
 @pytest.mark.parametrize("size", [2, 4, 6, 64])
 @pytest.mark.parametrize("decoder", ["viterbi", "mean_field-3", "bregman-4"])
-def test_the_size_of_blocks_does_not_matter(taggers, in_blocks, decoder, size):
+def test_the_size_of_blocks_does_not_matter(taggers, decoder, size):
     for task in TASKS:
         whole = sentence(task, 100)
         (expected,) = taggers[task].tag([whole], decoder=decoder, repair="mbr")
@@ -138,7 +138,7 @@ def test_spaces_limit_labels_far_from_the_ends(taggers, in_blocks, decoder):
     assert set(found.labels[:40]) == {"O"} or decoder.startswith("mean_field")
 
 
-def test_ties_are_broken_as_in_the_whole_sentence(taggers, in_blocks):
+def test_ties_are_broken_as_in_the_whole_sentence(taggers):
     tagger = taggers["pos"]
     weights = {name: value.clone() for name, value in tagger.model.state_dict().items()}
     with torch.no_grad():
@@ -215,7 +215,7 @@ def test_probabilities_are_those_of_the_whole_sentence(tmp_path, in_blocks, task
     data = {"data": {"spaces": "token"}} if task == "spaces" else {}
     name = "segmentation" if task == "spaces" else task
     tagger = trained(tmp_path, name, model={"objective": objective}, **data)
-    sentences = [sentence(task, 700, seed) for seed in range(2)] + [sentence(task, 1)]
+    sentences = [sentence(task, 500), sentence(task, 1)]
     expected = tagger.tag(sentences, True)
     in_blocks(64)
     worst = 0.0
@@ -317,13 +317,11 @@ def native() -> bool:
 
 
 def test_a_long_sentence_keeps_its_digits():
-    """Sums of a million scores around 1000 in float32 would be off by more than 1."""
+    """Sums of so many scores around 1000 are off by 1 in float32."""
     torch.manual_seed(0)
-    unary = 1000 + torch.randn(1, 200_000, 3)
-    windows = [
-        bcrf.LinearChain(unary[:, start : start + 5001]) for start in range(0, 199_999, 5000)
-    ]
-    assert torch.equal(windowed_viterbi(windows, 200_000), unary[0].argmax(-1))
+    unary = 1000 + torch.randn(1, 20_000, 3)
+    windows = [bcrf.LinearChain(unary[:, start : start + 501]) for start in range(0, 19_999, 500)]
+    assert torch.equal(windowed_viterbi(windows, 20_000), unary[0].argmax(-1))
 
 
 def test_many_tags_and_no_path():
