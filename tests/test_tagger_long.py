@@ -7,24 +7,18 @@ import random
 import subprocess
 import sys
 import time
-from itertools import cycle, islice, pairwise
+from itertools import cycle, islice
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 import bcrf
-from bcrf.inference import windowed_viterbi
-from bcrf.structure import live_tags
 from bcrf.tagging import Tagger, long_sentences
 from bcrf.tagging import tagger as tagger_module
 from bcrf.tagging.blocks import BlockedChain
 from bcrf.tagging.long_sentences import LongSentence
-from bcrf.tagging.reachable import ReachableTags
 from bcrf.tasks import Example
 from tests.cli_cases import COMMAND, environment
-from tests.strategies import random_chain_arrays
 from tests.tagger_cases import SEGMENTATION, pairs, trained
 
 DECODERS = [
@@ -93,7 +87,7 @@ def sentence(task: str, length: int, seed: int = 0) -> list[str] | str:
 @pytest.mark.parametrize("task", TASKS)
 def test_labels_are_those_of_the_whole_sentence(taggers, in_blocks, task, decoder):
     tagger = taggers[task]
-    sentences = [sentence(task, length, seed) for length in LENGTHS for seed in range(3)]
+    sentences = [sentence(task, length, seed) for length in LENGTHS for seed in range(2)]
     expected = {
         repair: tagger.tag(sentences, decoder=decoder, repair=repair)
         for repair in ("none", "rule", "mbr")
@@ -116,7 +110,7 @@ def test_some_labels_need_repair(taggers):
 
 @pytest.mark.parametrize("size", [2, 4, 6, 64])
 @pytest.mark.parametrize("decoder", ["viterbi", "mean_field-3", "bregman-4"])
-def test_the_size_of_blocks_does_not_matter(taggers, in_blocks, decoder, size):
+def test_the_size_of_blocks_does_not_matter(taggers, decoder, size):
     for task in TASKS:
         whole = sentence(task, 100)
         (expected,) = taggers[task].tag([whole], decoder=decoder, repair="mbr")
@@ -138,7 +132,7 @@ def test_spaces_limit_labels_far_from_the_ends(taggers, in_blocks, decoder):
     assert set(found.labels[:40]) == {"O"} or decoder.startswith("mean_field")
 
 
-def test_ties_are_broken_as_in_the_whole_sentence(taggers, in_blocks):
+def test_ties_are_broken_as_in_the_whole_sentence(taggers):
     tagger = taggers["pos"]
     weights = {name: value.clone() for name, value in tagger.model.state_dict().items()}
     with torch.no_grad():
@@ -215,7 +209,7 @@ def test_probabilities_are_those_of_the_whole_sentence(tmp_path, in_blocks, task
     data = {"data": {"spaces": "token"}} if task == "spaces" else {}
     name = "segmentation" if task == "spaces" else task
     tagger = trained(tmp_path, name, model={"objective": objective}, **data)
-    sentences = [sentence(task, 700, seed) for seed in range(2)] + [sentence(task, 1)]
+    sentences = [sentence(task, 500), sentence(task, 1)]
     expected = tagger.tag(sentences, True)
     in_blocks(64)
     worst = 0.0
@@ -273,85 +267,6 @@ def test_scores_of_self_attention_do_not_depend_on_what_is_decoded(tmp_path, in_
     sentence_in_blocks = LongSentence(tagger.model, tagger.task, chain)
     labels = sentence_in_blocks.label(decoder, "none").labels
     assert [tagger.labels.index(label) for label in labels] == expected
-
-
-# ------------------------------------------------------------------------------------- the viterbi
-
-
-def in_windows(chain: bcrf.LinearChain, cuts: list[int]) -> list[bcrf.LinearChain]:
-    """A chain of one sentence in windows that share a position with the next."""
-    ends = [0, *cuts, chain.max_length - 1]
-    return [
-        bcrf.LinearChain(
-            chain.unary[:, a : b + 1],
-            chain.transitions if chain.shared else chain.transitions[:, a:b],
-        )
-        for a, b in pairwise(ends)
-    ]
-
-
-@given(
-    seed=st.integers(0, 10_000),
-    n=st.integers(1, 40),
-    tags=st.integers(1, 9),
-    kind=st.sampled_from(["none", "shared", "per_pair"]),
-    removed=st.sampled_from([0.0, 0.3, 0.6]),
-    scale=st.sampled_from([0.0, 1.0, 1e4, 1e30]),
-    cuts=st.lists(st.integers(0, 39), max_size=5),
-)
-def test_windowed_viterbi_is_viterbi(seed, n, tags, kind, removed, scale, cuts):
-    arrays = random_chain_arrays(
-        seed, 1, n, tags, pairs=kind, removed=removed, scale=scale, ragged=False
-    )
-    chain = bcrf.LinearChain(arrays.unary.float(), *arrays[1:]).to(torch.float32)
-    cuts = sorted(cut for cut in cuts if cut < n)
-    expected = bcrf.viterbi(chain, "native")[1] if native() else None
-    found = windowed_viterbi(in_windows(chain, cuts), n)
-    assert chain.score(found[None])[0] == pytest.approx(float(bcrf.viterbi(chain)[0]), rel=1e-5)
-    if expected is not None:  # the same sums in the same order: ties are broken alike
-        assert found.tolist() == expected[0].tolist()
-
-
-def native() -> bool:
-    return bcrf.kernels.backends()["native"] is None
-
-
-def test_a_long_sentence_keeps_its_digits():
-    """Sums of a million scores around 1000 in float32 would be off by more than 1."""
-    torch.manual_seed(0)
-    unary = 1000 + torch.randn(1, 200_000, 3)
-    windows = [
-        bcrf.LinearChain(unary[:, start : start + 5001]) for start in range(0, 199_999, 5000)
-    ]
-    assert torch.equal(windowed_viterbi(windows, 200_000), unary[0].argmax(-1))
-
-
-def test_many_tags_and_no_path():
-    torch.manual_seed(0)
-    chain = bcrf.LinearChain(torch.randn(1, 7, 300), torch.randn(300, 300))
-    assert torch.equal(windowed_viterbi(in_windows(chain, [3]), 7), bcrf.viterbi(chain)[1][0])
-    nothing = bcrf.LinearChain(torch.full((1, 4, 3), -torch.inf))
-    with pytest.raises(ValueError, match="the sentence has no path left"):
-        windowed_viterbi(in_windows(nothing, [2]), 4)
-    with pytest.raises(ValueError, match="nan"):
-        windowed_viterbi([bcrf.LinearChain(torch.full((1, 4, 3), torch.nan))], 4)
-    with pytest.raises(ValueError, match="the windows have 7 positions, expected length = 8"):
-        windowed_viterbi(in_windows(chain, [3]), 8)
-
-
-@given(seed=st.integers(0, 10_000), n=st.integers(1, 30), tags=st.integers(1, 6))
-def test_reachable_tags_are_those_of_the_trim(seed, n, tags):
-    generator = torch.Generator().manual_seed(seed)
-    nodes = torch.rand(1, n, tags, generator=generator) < 0.7
-    follow = torch.rand(tags, tags, generator=generator) < 0.5
-    start, end = torch.rand(2, tags, generator=generator) < 0.7
-    from_start = ReachableTags(start, follow, nodes[0].split(4))
-    from_end = ReachableTags(end, follow.T, nodes[0].flip(0).split(4))
-    nodes[:, 0] &= start
-    nodes[:, -1] &= end
-    live = live_tags(nodes, follow, torch.tensor([n]))[0]
-    for i in range(n):
-        assert torch.equal(from_start[i] & from_end[n - 1 - i], live[i])
 
 
 # ----------------------------------------------------------------------------------------- memory
