@@ -10,6 +10,7 @@ from torch import Tensor
 from .. import kernels
 from ..checks import checks_enabled
 from ..logspace import log_softmax, matmul
+from ..torch_internals import is_legacy_batched
 from .again import differentiable_slopes
 
 __all__ = ["expected", "update"]
@@ -78,7 +79,7 @@ class _Updates(torch.autograd.Function):
 
 def _check_slopes(slopes: Tensor) -> None:
     """Raise if the derivatives [B, n, T] overflow: every update multiplies by the transitions."""
-    batched = torch._C._functorch.is_legacy_batchedtensor(slopes)  # has no values to look at
+    batched = is_legacy_batched(slopes)  # has no values to look at
     if checks_enabled(slopes) and not batched:
         bad = ~slopes.isfinite()
         if bool(bad.any()):
