@@ -47,14 +47,15 @@ def main() -> int:
     for name in options.parts:
         if name not in PARTS:
             parser.error(f"unknown part {name!r}; expected one of {', '.join(PARTS)}")
+    commit = _commit()  # of the code that is running, whatever is committed meanwhile
     failures = 0
     for name in options.parts or PARTS:
-        failures += _run(name, options.sample, log)
+        failures += _run(name, options.sample, log, commit)
     print(f"{failures} failures" if failures else "no failures")
     return 1 if failures else 0
 
 
-def _run(name: str, sample: bool, log: Path | None) -> int:
+def _run(name: str, sample: bool, log: Path | None, commit: str) -> int:
     """Run one part, print and log its counts; the number of failures."""
     start = time.perf_counter()
     tally: Tally = import_module(f".{name}", __package__).run(sample)
@@ -64,15 +65,15 @@ def _run(name: str, sample: bool, log: Path | None) -> int:
     for line in tally.failures:
         print(f"  {line}")
     if log is not None:
-        _write(log, name, sample, tally, seconds)
+        _write(log, name, sample, tally, seconds, commit)
     return len(tally.failures)
 
 
-def _write(log: Path, name: str, sample: bool, tally: Tally, seconds: float) -> None:
+def _write(log: Path, name: str, sample: bool, tally: Tally, seconds: float, commit: str) -> None:
     """Append the counts of a part to the log."""
     row = {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        "commit": _commit(),
+        "commit": commit,
         "command": shlex.join(["python", "-m", "campaign", *sys.argv[1:]]),
         "part": name,
         "sample": sample,

@@ -288,6 +288,7 @@ def test_damaged_weights_are_an_error_in_one_line(model, content):
         (lambda v: v["model"].update(width=10**9), r"model\.safetensors: .*expected F32"),
         (lambda v: v["model"].update(score_width=10**12), r"model\.safetensors: .*expected F32"),
         (lambda v: v["model"].update(objective="bregman-1000000000"), r"1000000000 iterations"),
+        (lambda v: v["model"].update(objective="bregman-" + "9" * 30), r"9{30} iterations"),
         (put("decoder", "mean_field-1000000000"), r"1000000000 iterations; .* at most 10000"),
         (
             lambda v: v["task"].update(labels=[str(i) for i in range(10**5)]),

@@ -48,10 +48,12 @@ def add_methods(parser: argparse.ArgumentParser, several: bool = False) -> None:
 
 
 def _decoder(name: str) -> str:
-    from ..nn import decoder
+    from ..nn import check_decoder
+    from ..tagging.limits import check_methods
 
     try:
-        decoder(name)
+        check_decoder(name)
+        check_methods(decoder=name)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return name

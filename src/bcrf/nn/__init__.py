@@ -8,6 +8,8 @@ from .config import ModelConfig, Sizes
 from .embeddings import WordEmbeddings
 from .lazy_adam import LazyAdam
 from .methods import (
+    check_decoder,
+    check_objective,
     decoder,
     decoder_reach,
     default_decoder,
@@ -39,6 +41,8 @@ __all__ = [
     "TaggerModel",
     "Windows",
     "WordEmbeddings",
+    "check_decoder",
+    "check_objective",
     "clip_gradients",
     "collate",
     "decoder",

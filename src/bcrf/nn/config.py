@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..checks import check_count, check_number
-from .methods import training_solver
+from .methods import check_objective
 
 __all__ = ["ModelConfig", "Sizes"]
 
@@ -72,7 +72,7 @@ class ModelConfig:
             raise ValueError(f"width must be even where there are layers, got {self.width}")
         if self.pretrained is not None:
             self._check_pretrained()
-        training_solver(self.objective)
+        check_objective(self.objective)
 
     def _check_pretrained(self) -> None:
         if not isinstance(self.pretrained, str) or not self.pretrained:

@@ -25,6 +25,8 @@ from ..inference import (
 
 __all__ = [
     "Decoder",
+    "check_decoder",
+    "check_objective",
     "decoder",
     "decoder_reach",
     "default_decoder",
@@ -42,6 +44,16 @@ _ITERATIONS = 10
 
 _OBJECTIVES = "unstructured, crf, mean_field[-K], bregman[-K][-relaxed]"
 _DECODERS = "viterbi, certified[-K], unstructured, mean_field[-K], bregman[-K][-relaxed]"
+
+
+def check_objective(name: str) -> None:
+    """Raise unless `name` is that of an objective; no solver is made, however many iterations."""
+    _parse("objective", name, _OBJECTIVES)
+
+
+def check_decoder(name: str) -> None:
+    """Raise unless `name` is that of a decoder; no solver is made, however many iterations."""
+    _parse("decoder", name, _DECODERS)
 
 
 def training_solver(objective: str) -> Solver:
@@ -68,7 +80,7 @@ def probability_solver(objective: str) -> Solver:
 
 def default_decoder(objective: str) -> str:
     """The decoder that goes with an objective: the family's own, Viterbi for the CRF."""
-    training_solver(objective)
+    check_objective(objective)
     return "viterbi" if objective == "crf" else objective
 
 

@@ -43,12 +43,8 @@ class EncoderParts(NamedTuple):
         transformers = _transformers()
         with _reported(folder):
             return cls(
-                transformers.AutoConfig.from_pretrained(
-                    folder, local_files_only=True, trust_remote_code=False
-                ),
-                transformers.AutoTokenizer.from_pretrained(
-                    folder, local_files_only=True, trust_remote_code=False
-                ),
+                _from_pretrained(transformers.AutoConfig, folder, local_files_only=True),
+                _from_pretrained(transformers.AutoTokenizer, folder, local_files_only=True),
             )
 
 
@@ -96,10 +92,10 @@ class PretrainedEncoder(nn.Module):
             refuse_code(Path(name))
         transformers = _transformers()
         with _reported(name):
-            module = transformers.AutoModel.from_pretrained(
-                name, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+            module = _from_pretrained(
+                transformers.AutoModel, name, dtype=torch.float32, use_safetensors=True
             )
-            tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+            tokenizer = _from_pretrained(transformers.AutoTokenizer, name)
         return cls(module, tokenizer, dropout, window)
 
     @classmethod
@@ -194,6 +190,11 @@ def _limits(module: Any, tokenizer: Any) -> list[int]:
             taken = 0 if part.padding_idx is None else part.padding_idx + 1
             limits.append(part.num_embeddings - taken)
     return limits
+
+
+def _from_pretrained(kind: Any, name: str | Path, **options: Any) -> Any:
+    """Read a config, tokenizer or model of transformers; no code that comes with it is run."""
+    return kind.from_pretrained(name, trust_remote_code=False, **options)
 
 
 def refuse_code(folder: Path) -> None:

@@ -15,8 +15,7 @@ import torch
 from ..chain import LinearChain
 from ..checks import check_count
 from ..data import DataError, LengthBatches, Sentence, read
-from ..nn import TaggerModel, default_decoder
-from ..nn import decoder as decoder_named
+from ..nn import TaggerModel, check_decoder, default_decoder
 from ..tasks import Example, Task
 from . import folder as folders
 from .atomic_folder import read_consistently, replace_folder, report_write_errors
@@ -181,7 +180,7 @@ class Tagger:
         """The names of decoder and repair, checked."""
         decoder = self.decoder if decoder is None else decoder
         repair = self.repair if repair is None else repair
-        decoder_named(decoder)
+        check_decoder(decoder)
         check_repair(repair)
         return decoder, repair
 

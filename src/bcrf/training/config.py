@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from ..checks import check_count, check_number
 from ..data import FORMATS
-from ..nn import ModelConfig, decoder
+from ..nn import ModelConfig, check_decoder
 from ..tagging import REPAIRS, choose_device
 from ..tasks import TASKS
 from .recipes import merged, recipe
@@ -174,7 +174,7 @@ class DecodingConfig:
 
     def __post_init__(self) -> None:
         if self.decoder is not None:
-            decoder(self.decoder)
+            check_decoder(self.decoder)
         _check_choice("repair", self.repair, REPAIRS)
 
 
