@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -240,8 +242,46 @@ def test_an_error_counts_if_the_folder_is_the_same(tmp_path):
 def test_a_folder_that_is_always_replaced_is_an_error(tmp_path):
     folder = tmp_path / "folder"
     fill(folder, "old")
+
+    def replace_without_the_lock(_: Path) -> None:
+        folder.rename(tmp_path / "old")
+        folder.mkdir()
+        shutil.rmtree(tmp_path / "old")
+
     with pytest.raises(OSError, match="was replaced during each of 100 attempts to read it"):
-        read_consistently(lambda: folder, lambda _: fill(folder, "new"))
+        read_consistently(lambda: folder, replace_without_the_lock)
+
+
+def test_a_reader_that_is_slower_than_the_writers_keeps_them_away(tmp_path):
+    folder = tmp_path / "folder"
+    fill(folder, "0")
+    done = threading.Event()
+
+    def write() -> None:
+        for number in itertools.count(1):
+            if done.is_set():
+                return
+            fill(folder, str(number))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(3):
+            one, two = read_consistently(lambda: current_path(folder), with_a_pause(read_both))
+            assert one == two
+    finally:
+        done.set()
+        writer.join()
+
+
+def with_a_pause(read: Callable[[Path], tuple[str, str]]) -> Callable[[Path], tuple[str, str]]:
+    """`read`, after a time in which a writer replaces the folder several times."""
+
+    def slow(folder: Path) -> tuple[str, str]:
+        time.sleep(0.2)
+        return read(folder)
+
+    return slow
 
 
 @POSIX

@@ -2,7 +2,7 @@
 
 A new folder is written beside its target, below `.NAME.new.*`, and then swapped with it. Where the
 system cannot swap two folders in one step, the old folder is `.NAME.old` for a moment. Writers hold
-the lock file `.NAME.lock`; readers need no lock.
+the lock file `.NAME.lock`; readers hold it only where they are slower than the writers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,8 +34,9 @@ __all__ = [
 
 _Result = TypeVar("_Result")
 
-# How often a folder is read before we give up because it is replaced during each reading.
-_READ_ATTEMPTS = 100
+# How often a folder is read before we give up because it is replaced during each reading; the first
+# attempts do without the lock, which a reader may not be permitted to create.
+_READ_ATTEMPTS, _UNLOCKED_ATTEMPTS = 100, 3
 
 # Arguments of renameat2, as in <linux/fs.h> and <fcntl.h>.
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
@@ -130,22 +131,28 @@ def read_consistently(find: Callable[[], Path], read: Callable[[Path], _Result])
     """Return `read(find())`, read from one and the same folder.
 
     If the folder was replaced during the reading, the result, or the error, may come from a mixture
-    of the old files and the new ones: it is dropped, and the folder is found and read again.
+    of the old files and the new ones: it is dropped, and the folder is found and read again. After
+    a few attempts, writers are kept away meanwhile, if this process may create their lock file.
 
     Args:
         find: returns the folder, as `current_path` does. Its errors count only if they persist.
         read: reads the folder; may be called several times.
     """
     missing: Exception | None = None
-    for _ in range(_READ_ATTEMPTS):
-        try:
-            folder = find()
-            identity = _Identity(folder)
-        except Exception as error:  # perhaps because the folder was just being moved
-            missing = error
-            continue
-        missing = None
-        with identity:
+    for attempt in range(_READ_ATTEMPTS):
+        with ExitStack() as stack:
+            try:
+                folder = find()
+                if attempt >= _UNLOCKED_ATTEMPTS:
+                    with suppress(OSError):
+                        lock = _lock_file(Path(os.path.realpath(folder)))
+                        stack.enter_context(hold_lock(lock, wait=True))
+                    folder = find()
+                identity = stack.enter_context(_Identity(folder))
+            except Exception as error:  # perhaps because the folder was just being moved
+                missing = error
+                continue
+            missing = None
             try:
                 result = read(folder)
             except Exception:
