@@ -87,10 +87,13 @@ def _write(log: Path, name: str, sample: bool, tally: Tally, seconds: float, com
 
 
 def _commit() -> str:
-    """The commit of the working tree, marked if there are changes."""
-    command = ["git", "describe", "--always", "--dirty"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent)
-    return done.stdout.strip() or "unknown"
+    """The commit of the working tree, marked if anything but the log has changed since."""
+    root = Path(__file__).parents[1]
+    show = ["git", "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(show, capture_output=True, text=True, cwd=root)
+    compare = ["git", "diff", "--quiet", "HEAD", "--", ".", f":(exclude){LOG.relative_to(root)}"]
+    changed = subprocess.run(compare, cwd=root).returncode != 0
+    return (done.stdout.strip() or "unknown") + ("-dirty" if changed else "")
 
 
 if __name__ == "__main__":
