@@ -31,7 +31,12 @@ def page(log: Path = LOG) -> str:
 
 def _section(name: str, row: dict[str, Any]) -> str:
     """One part: what it tries, and how that ended."""
-    lines = [f"### {name.replace('_', ' ').capitalize()}", "", f"{PARTS[name]}.", ""]
+    lines = [
+        f"### {name.replace('_', ' ').capitalize()}",
+        "",
+        f"{PARTS[name][0].upper()}{PARTS[name][1:]}.",
+        "",
+    ]
     lines += ["| | |", "|---|---:|"]
     lines += [f"| {what} | {count:,} |" for what, count in row["counts"].items()]
     lines += [f"| **failures** | **{len(row['failures']):,}** |", ""]
