@@ -38,7 +38,7 @@ def _section(name: str, row: dict[str, Any]) -> str:
         "",
     ]
     lines += ["| | |", "|---|---:|"]
-    lines += [f"| {what} | {count:,} |" for what, count in row["counts"].items()]
+    lines += [f"| {kind} | {count:,} |" for kind, count in row["counts"].items()]
     lines += [f"| **failures** | **{len(row['failures']):,}** |", ""]
     lines += [f"- {failure}" for failure in row["failures"]]
     lines += [
