@@ -14,6 +14,7 @@ from .files import (
     read_limited,
     sha256,
     sha256_of_stream,
+    sync,
 )
 from .reading import read, read_with_errors
 from .running_text import Surface, gaps_after, surface
@@ -43,4 +44,5 @@ __all__ = [
     "sha256",
     "sha256_of_stream",
     "surface",
+    "sync",
 ]

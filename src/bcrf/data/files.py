@@ -20,6 +20,7 @@ __all__ = [
     "read_limited",
     "sha256",
     "sha256_of_stream",
+    "sync",
 ]
 
 
@@ -77,7 +78,7 @@ def atomic_write_bytes(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    _sync_folder(target.parent)
+    sync(target.parent)  # so that the renaming itself survives a power cut
 
 
 @contextmanager
@@ -114,11 +115,11 @@ def _mode(target: Path) -> int:
     return 0o666 & ~umask
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make the renaming itself survive a power cut, where folders can be opened (not Windows)."""
-    if os.name != "posix":
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, have reached the disk."""
+    if os.name != "posix":  # elsewhere folders cannot be opened
         return
-    handle = os.open(folder, os.O_RDONLY)
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

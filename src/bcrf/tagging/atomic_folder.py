@@ -20,6 +20,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ..data import sync
 from .locks import hold_lock
 
 __all__ = [
@@ -62,7 +63,7 @@ def replace_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
             yield fresh
             _sync_tree(fresh)
             _swap(fresh, target)
-            _sync(target.parent)
+            sync(target.parent)
         finally:
             _recover(target)
 
@@ -76,7 +77,7 @@ def remove_folder(path: str | os.PathLike[str]) -> None:
         _recover(target)
         if target.exists():
             os.rename(target, _temporary_folder(target) / target.name)
-            _sync(target.parent)
+            sync(target.parent)
             _recover(target)
 
 
@@ -96,7 +97,7 @@ def make_folder(path: Path) -> None:
         path = path.parent
     for folder in reversed(missing):
         folder.mkdir(exist_ok=True)
-        _sync(folder.parent)
+        sync(folder.parent)
 
 
 @contextmanager
@@ -254,18 +255,8 @@ def _sync_tree(folder: Path) -> None:
     """Wait until all files below have reached the disk."""
     for parent, _, files in os.walk(folder):
         for name in files:
-            _sync(Path(parent) / name)
-        _sync(Path(parent))
-
-
-def _sync(path: Path) -> None:
-    if os.name != "posix":  # elsewhere folders cannot be opened
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+            sync(Path(parent) / name)
+        sync(Path(parent))
 
 
 def _error_number(error: Exception) -> int | None:
