@@ -4,20 +4,20 @@ BIN := $(VENV)/bin
 BENCH := .venv-bench/bin
 PIP := python -m pip install -q --disable-pip-version-check -c constraints.txt
 
-# Stamps: an installation is repeated only when what it depends on has changed.
+# Stamp files. An installation is repeated only when one of its prerequisites has changed.
 CORE := $(VENV)/.installed-core
 CLI := $(VENV)/.installed-cli
 DEV := $(VENV)/.installed-dev
 BENCH_CORE := .venv-bench/.installed-core
 
-# What the compiled extension is made of.
-NATIVE := CMakeLists.txt $(wildcard native/*.cpp native/*.h native/*.inl)
+# The sources of the compiled extension.
+NATIVE := CMakeLists.txt $(wildcard native/*.h native/*/*.h native/*/*.cpp)
 
-# pytest runs two workers: one torch thread each, or they compete for the cores.
+# pytest runs two workers. Each uses one torch thread, so that they do not compete for the cores.
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow bench campaign native sanitize lint types format clean
+.PHONY: help demo test test-slow docs bench compare reproduce campaign native wheel sanitize lint types format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 12
@@ -31,9 +31,18 @@ test: lint types  ## lint, type-check and run the fast tests
 test-slow: $(DEV)  ## run the slow tests
 	$(PYTEST) -m slow
 
+docs: $(DEV)  ## build the documentation site into build/docs; a warning or a broken link is an error
+	$(BIN)/python -m sphinx -b html -n -W --keep-going -q docs build/docs
+
 bench: $(BENCH_CORE)  ## measure against other libraries, in an environment of its own; ARGS="..."
 	$(BENCH)/python -m benchmarks.peers install
 	$(BENCH)/python -m benchmarks $(ARGS)
+
+compare: $(DEV)  ## compare the speed of two source trees; ARGS="BEFORE AFTER"
+	$(BIN)/python -m benchmarks.compare $(ARGS)
+
+reproduce: $(DEV)  ## run the paper's experiments; ARGS="pos --data DIR", ARGS=report
+	$(BIN)/python -m reproduction $(ARGS)
 
 campaign: $(DEV)  ## crash, tamper with and mutate everything; ARGS=--sample: a small share of it
 	OMP_NUM_THREADS=1 $(BIN)/python -m campaign $(ARGS)
@@ -41,8 +50,21 @@ campaign: $(DEV)  ## crash, tamper with and mutate everything; ARGS=--sample: a 
 native: $(CORE)  ## compile the extension in full view; a failure is an error here
 	BCRF_REQUIRE_NATIVE=1 $(call editable,$(VENV)) -vv
 
-# Python does not bring the sanitizers, so they are loaded before it; nor libstdc++, whose functions
-# they look up as soon as they are loaded.
+# The wheel does not contain libgomp. torch ships its own libgomp and loads it first; the extension
+# must use the same one, so that both share one pool of threads. `make wheel PYTHON=python3.12`
+# builds the abi3 wheel, which also serves all later versions of Python.
+WHEEL_PYTHON ?= $(PYTHON)
+wheel: $(DEV)  ## build a manylinux wheel in build/wheel and test it without a compiler
+	rm -rf build/wheel && $(WHEEL_PYTHON) -m venv build/wheel/tools
+	build/wheel/tools/bin/$(PIP) scikit-build-core nanobind cmake ninja
+	PATH="$(CURDIR)/build/wheel/tools/bin:$$PATH" BCRF_REQUIRE_NATIVE=1 build/wheel/tools/bin/python -m pip wheel \
+		-q --disable-pip-version-check --no-deps --no-build-isolation -w build/wheel/unrepaired .
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m auditwheel repair --exclude libgomp.so.1 \
+		-w build/wheel build/wheel/unrepaired/bcrf-*.whl
+	$(BIN)/python -m tests.project.wheel build/wheel/bcrf-*.whl --python $(WHEEL_PYTHON)
+
+# Python is not linked with the sanitizers, so LD_PRELOAD loads them first. It also loads libstdc++,
+# because the sanitizers look up its functions as soon as they are loaded.
 sanitize: $(DEV)  ## fuzz the extension under the address and undefined-behaviour sanitizers of GCC
 	$(BIN)/cmake -S . -B build/sanitize -G Ninja -D CMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja" \
 		-D Python_EXECUTABLE="$(CURDIR)/$(BIN)/python" -D CMAKE_CXX_COMPILER=$(CXX) \
@@ -66,13 +88,14 @@ format: $(DEV)  ## fix what the linter can fix, then format
 
 clean:  ## remove caches and build products; the environments stay
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	find src tests examples benchmarks campaign -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests examples measurement benchmarks campaign reproduction -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python $(BENCH)/python: %/bin/python:
 	$(PYTHON) -m venv $*
 
-# Without isolation, the build tools are those of constraints.txt, and stay where the last build
-# found them, so that only what has changed is compiled. They are looked for on the PATH.
+# Without isolation, the build uses the tools of the environment, with the versions of
+# constraints.txt. Their paths stay the same, so that a new build compiles only changed files. The
+# build looks for the tools on the PATH.
 editable = PATH="$(CURDIR)/$(1)/bin:$$PATH" $(1)/bin/$(PIP) --no-build-isolation -e .
 
 # The library does not use numpy, but torch warns at import when it is missing.
@@ -84,7 +107,7 @@ $(CORE) $(BENCH_CORE): %/.installed-core: pyproject.toml constraints.txt $(NATIV
 		'WARNING: bcrf is installed without its compiled extension; "make clean native" says why.'
 	@touch $@
 
-# bcrf is there already: this installs what it asks for.
+# bcrf is installed already; this installs the dependencies of one of its extras.
 $(CLI) $(DEV): $(VENV)/.installed-%: $(CORE)
 	$(BIN)/$(PIP) 'bcrf[$*]'
 	@touch $@

@@ -1,29 +1,33 @@
-"""How fast the projections converge: the paper's algorithm, relaxation and gauges.
+"""Measure how fast the projections converge: the paper's algorithm, relaxation and gauges.
 
-    python -m benchmarks.convergence            # measures, logs, and writes docs/convergence.md
-    python -m benchmarks.convergence --report   # writes the page from the log
+    python -m benchmarks.convergence            # measure, log, and write docs/convergence.md
+    python -m benchmarks.convergence --report   # write the page from the log
 
-Error = max over positions of half the L1 distance of the tag marginals to convergence, mean over
-the chains (unary N(0, 1), one N(0, 0.5^2) matrix per adjacent pair, n = 30, float64). One JSON line
-per case and setting; cases that are in the log already are not run again.
+The error of a chain is the maximum over positions of half the L1 distance between its tag marginals
+and the converged ones. It is averaged over chains with unary scores N(0, 1), one transition matrix
+N(0, 0.5^2) per adjacent pair, n = 30, float64. The log has a row for each case and setting; a case
+that is in the log is not measured again.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import bcrf
+from bcrf.tagger.files import JsonlLog
+from measurement.machine import provenance, software
+from measurement.markdown import fill_template, table
 
 ROOT = Path(__file__).parent
 LOG = ROOT / "results" / "convergence.jsonl"
 PAGE = ROOT.parent / "docs" / "convergence.md"
+TEMPLATE = ROOT / "convergence_template.md"
 
 LENGTH = 30
 ITERATIONS = range(2, 21)
@@ -48,7 +52,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def chains(case: dict[str, Any], count: int, seed: int) -> bcrf.LinearChain:
+def random_chains(case: dict[str, Any], count: int, seed: int) -> bcrf.LinearChain:
+    """Return `count` random chains of a case, with scores divided by its temperature."""
     generator = torch.Generator().manual_seed(seed)
     tags = case["tags"]
     unary = torch.randn(count, LENGTH, tags, generator=generator, dtype=torch.float64)
@@ -68,13 +73,13 @@ def errors(
     iterations: Sequence[int] = ITERATIONS,
     batch: int = 20,
 ) -> dict[str, list[float]]:
-    """Setting -> mean error at each number of iterations."""
+    """Return the mean error at each number of iterations, by setting."""
     total = {name: [0.0] * len(iterations) for name in settings}
     for seed in range(num_chains // batch):
-        chain = chains(case, batch, seed)
+        chain = random_chains(case, batch, seed)
         converged = bcrf.Bregman(10_000, tolerance=1e-9, relaxation=1.5)(chain)
         if not bool((converged.residual <= 1e-9).all()):
-            raise RuntimeError(f"no convergence in {case}, seed {seed}")
+            raise RuntimeError(f"the projections did not converge: {case}, seed {seed}")
         for name in total:
             for i, k in enumerate(iterations):
                 marginals = bcrf.Bregman(k, **SETTINGS[name])(chain).tag_marginals
@@ -84,72 +89,50 @@ def errors(
 
 
 def measure(num_chains: int) -> None:
-    LOG.parent.mkdir(exist_ok=True)
-    done = [row["case"] for row in rows()]
+    """Measure and log the cases that are not in the log."""
+    log = JsonlLog(LOG)
+    done = [row["case"] for row in log.rows()]
+    origin = {**provenance("benchmarks.convergence"), **software()}
     for case in CASES:
         case = {**case, "chains": num_chains}
         if case in done:
             continue
         found = errors(case, num_chains)
-        with LOG.open("a") as log:
-            for name, values in found.items():
-                row = {"case": case, "setting": name, "k": list(ITERATIONS), "error": values}
-                log.write(json.dumps({**row, "torch": torch.__version__}) + "\n")
+        about = {"case": case, "k": list(ITERATIONS), **origin}
+        log.append(*({**about, "setting": s, "error": values} for s, values in found.items()))
         print(case, {name: f"{values[8]:.1e}" for name, values in found.items()}, flush=True)
 
 
-def rows() -> Iterator[dict[str, Any]]:
-    if LOG.exists():
-        yield from map(json.loads, LOG.read_text().splitlines())
-
-
-HEADER = """# Convergence of the projections
-
-Made by `python -m benchmarks.convergence` from the log
-[`benchmarks/results/convergence.jsonl`](../benchmarks/results/convergence.jsonl).
-
-Error after k iterations: the maximum over positions of half the L1 distance between tag marginals
-and converged tag marginals, averaged over {chains} chains. Unary scores N(0, 1), one transition
-matrix N(0, 0.5²) per adjacent pair, n = 30, float64. "Paper" is `Bregman.paper(k)`: plain
-projections, all unary scores in the incoming arcs (gauge "right"), its order of positions, tag
-marginals from the outgoing mass. The other rows start with positions 1, 3, ... and take the
-geometric mean of incoming and outgoing mass; they differ in gauge and relaxation. The last row is
-the default, `Bregman(k)`. Errors below 1e-5 count as equal and are shown as 0.
-
-On hard chains (constraints, low temperature) relaxation pays most; on easy ones, which plain
-projections solve in a few steps, it costs a little: there "half, plain" is best. {behind}
-"""
-
-
 def report() -> str:
-    text = []
-    cases: dict[str, list[dict[str, Any]]] = {}
-    for row in rows():
-        cases.setdefault(json.dumps(row["case"]), []).append(row)
-    for key, group in cases.items():
-        case = json.loads(key)
-        text.append(
-            f"\n## {title(case)}\n\n"
-            f"| setting, k = | {' | '.join(map(str, ITERATIONS))} |\n"
-            f"|---|{'---:|' * len(ITERATIONS)}"
-        )
-        for row in group:
-            cells = map(show, row["error"])
-            text.append(f"| {row['setting']} | {' | '.join(cells)} |")
-    chains_run = {json.loads(key)["chains"] for key in cases}
-    header = HEADER.format(
-        chains=" / ".join(map(str, sorted(chains_run))), behind=behind(cases.values())
+    """Return the text of the page, made from the log."""
+    cases: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in JsonlLog(LOG).rows():
+        cases.setdefault(tuple(row["case"].values()), []).append(row)
+    counts = sorted({row["case"]["chains"] for group in cases.values() for row in group})
+    return fill_template(
+        TEMPLATE,
+        {
+            "chains": lambda _: " / ".join(map(str, counts)),
+            "worse": lambda _: worse_than_paper(cases.values()),
+            "tables": lambda _: "\n".join(map(_section, cases.values())),
+        },
     )
-    return header + "\n".join(text) + "\n"
+
+
+def _section(group: list[dict[str, Any]]) -> str:
+    body = [[row["setting"], *map(show, row["error"])] for row in group]
+    head = ["setting, k =", *map(str, ITERATIONS)]
+    return f"## {title(group[0]['case'])}\n\n{table(head, body)}"
 
 
 def title(case: dict[str, Any]) -> str:
+    """Return a title that describes a case."""
     constraints = "BIES constraints" if case["constraints"] == "BIES" else "no constraints"
     return f"{constraints}, T = {case['tags']}, 1/τ = {case['inverse_temperature']}"
 
 
-def behind(groups: Iterable[list[dict[str, Any]]]) -> str:
-    """Where the default is behind the paper's setting, in words."""
+def worse_than_paper(groups: Iterable[list[dict[str, Any]]]) -> str:
+    """Return a sentence that says where the default has a larger error than the paper's method."""
     places = []
     for group in groups:
         rows_by_name = {row["setting"]: row for row in group}
@@ -161,11 +144,13 @@ def behind(groups: Iterable[list[dict[str, Any]]]) -> str:
             if max(a, FLOOR) > max(b, FLOOR)
         ]
     if not places:
-        return "Nowhere is the default behind the paper's setting."
-    return f"The default is behind the paper's setting at: {'; '.join(places)}."
+        return "The error of the default is nowhere larger than that of the paper's setting."
+    listed = "; ".join(places)
+    return f"The error of the default is larger than that of the paper's setting at: {listed}."
 
 
 def show(error: float) -> str:
+    """Format an error with two digits; return "0" if it is below `FLOOR`."""
     if error < FLOOR:
         return "0"
     digits = max(0, 1 - math.floor(math.log10(error)))
@@ -174,8 +159,12 @@ def show(error: float) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--chains", type=int, default=200, help="a multiple of 20")
-    parser.add_argument("--report", action="store_true", help="only write the page")
+    parser.add_argument(
+        "--chains", type=int, default=200, help="number of chains, a multiple of 20"
+    )
+    parser.add_argument(
+        "--report", action="store_true", help="write the page from the log, without measuring"
+    )
     options = parser.parse_args()
     if not options.report:
         measure(options.chains)

@@ -1,14 +1,15 @@
-"""The longest chain of dependent tensor operations in a call: what a GPU would have to launch one
-after the other, however many sentences and tags run side by side.
+"""Measure the depth of a call: the length of its longest chain of dependent tensor operations.
 
-Every operation that torch dispatches is one more than the deepest of its inputs; views cost
-nothing. Memory is what links operations: one that reads a tensor follows whatever wrote to its
-storage, in place or not. A value that Python reads (`if`, `.item()`) stops the queue: everything
-after it follows it.
+A GPU has to launch these operations one after the other. Parallelism over sentences and tags does
+not reduce their number.
 
-Ours run in the form that compiled code and other devices see (fake tensors: nothing can be looked
-at), on the torch backend; a compiled kernel would be a single operation and say nothing. A fused
-operation, such as `logsumexp`, counts once, though it launches several kernels.
+The depth of an operation that torch dispatches is the depth of its deepest input plus one; views
+count as zero. An operation depends on all operations that wrote to the storages that it reads. When
+Python reads a value (`if`, `.item()`), all later operations depend on that value.
+
+Our systems run on the torch backend with fake tensors, so no value can be read, as in compiled code
+and on other devices. We do not measure native kernels: each would count as a single operation. A
+fused operation such as `logsumexp` counts once, although it launches several kernels.
 """
 
 from __future__ import annotations
@@ -25,29 +26,29 @@ from torch.utils._pytree import tree_leaves
 
 import bcrf
 
-from .cases import Case, Problem, make
+from .cases import BenchmarkCase, Problem, make_problem
 from .systems import SYSTEMS, brief
 from .systems.ours import DECODERS, SOLVERS
 
-__all__ = ["BATCH", "LENGTHS", "OURS", "TAGS", "Depth", "depths", "fake_depth"]
+__all__ = ["BATCH", "LENGTHS", "OURS", "TAGS", "DepthCounter", "depths", "fake_depth"]
 
 LENGTHS = (32, 256)
 BATCH, TAGS = 4, 9
 
-# Operations that make another view of the same numbers, or none at all.
+# Operations that compute nothing and add no depth.
 _FREE = {"_unsafe_view", "alias", "detach", "lift_fresh", "empty", "empty_like", "new_empty"}
 _READS = {"_local_scalar_dense", "is_nonzero", "equal", "item"}
 
 
-class Depth(TorchDispatchMode):
-    """Counts while active; `longest` is the answer."""
+class DepthCounter(TorchDispatchMode):
+    """Context manager that follows the operations in its block; `longest` is their depth."""
 
     def __init__(self) -> None:
         super().__init__()
         self.longest = 0
-        self._read = 0  # nothing starts before this
+        self._barrier = 0  # depth of the last value that Python read
         self._written: dict[int, int] = {}
-        self._alive: list[Any] = []  # a storage that is gone would lend its identity to another
+        self._alive: list[Any] = []  # keeps storages alive, since their addresses are the keys
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -55,7 +56,7 @@ class Depth(TorchDispatchMode):
         result = func(*args, **kwargs)
         name = func.overloadpacket.__name__
         if name in _READS:
-            self._read = self._finish(before)
+            self._barrier = self._finish(before)
         elif not (func.is_view or name in _FREE):
             after = self._finish(before)
             for tensor in _tensors(result):
@@ -63,7 +64,7 @@ class Depth(TorchDispatchMode):
         return result
 
     def _finish(self, before: int) -> int:
-        after = max(before, self._read) + 1
+        after = max(before, self._barrier) + 1
         self.longest = max(self.longest, after)
         return after
 
@@ -112,25 +113,26 @@ OURS: dict[str, Callable[[Problem], Any]] = {
     "crf scan: loss": _solve("crf scan"),
     "crf scan: loss + gradient": _gradient("crf scan"),
     "viterbi": _decode("viterbi"),
-    # Where values cannot be looked at, Viterbi always runs as well.
+    # Without reading values, the decoder cannot skip Viterbi for certified sentences.
     "certified-10, Viterbi included": _decode("certified"),
 }
 PEERS = ("pytorch-crf", "torch-struct", "eager loop", "eager scan")
 
 
 def _measure(call: Callable[[], Any]) -> int:
-    with Depth() as depth:
+    with DepthCounter() as depth:
         call()
     return depth.longest
 
 
 def fake_depth(function: Callable[[Problem], Any], problem: Problem) -> int:
-    """Depth of a function in the form that compiled code sees."""
+    """Return the depth of a function that runs on fake tensors."""
     with FakeTensorMode() as mode:
         fake = Problem(
             mode.from_tensor(problem.unary),
             mode.from_tensor(problem.transitions),
             mode.from_tensor(problem.tags),
+            mode.from_tensor(problem.masked_tags),
         )
         return _measure(lambda: function(fake))
 
@@ -139,14 +141,14 @@ def _peer_depth(name: str, task: str, problem: Problem) -> int:
     call = SYSTEMS[name].prepare(problem, task)
     if not callable(call):
         raise RuntimeError(call)
-    call()  # what happens once only does not count
+    call()  # warm-up: work that is done only once does not count
     return _measure(call)
 
 
 def depths(lengths: Sequence[int] = LENGTHS) -> Iterator[dict[str, Any]]:
-    """Rows for the log: system, length, depth or error."""
+    """Yield a row for each system and length: its depth, or an error."""
     for length in lengths:
-        problem = make(Case(BATCH, length, TAGS), "shared")
+        problem = make_problem(BenchmarkCase(BATCH, length, TAGS), "shared")
         counts = {name: partial(fake_depth, function, problem) for name, function in OURS.items()}
         for task, words in (("loss", "loss + gradient"), ("normal", "decoding")):
             for name in PEERS:

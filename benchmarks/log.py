@@ -1,45 +1,52 @@
-"""The log of all runs: one JSON object per line, each with the run that it belongs to."""
+"""Write and read the log of all benchmark runs. Each row names its run."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Log", "Row"]
+from bcrf.tagger.files import JsonlLog
+from measurement.machine import provenance
+
+__all__ = ["BenchmarkLog", "Row"]
 
 Row = dict[str, Any]
 
 
-class Log:
-    """Rows have a `run` and a `row`: "start", "speed", "depth", "growth", "memory" or "end"."""
+class BenchmarkLog:
+    """A JSONL file of several runs.
+
+    The field `row` is the kind of a row: "start", "speed", "growth", "depth", "memory", "tagging"
+    or "end". Other fields name the run, the commit and the command.
+
+    Args:
+        path: path of the file; the file need not exist yet.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._log = JsonlLog(path)
 
     def append(self, run: str, kind: str, rows: Iterable[Row]) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a") as file:
-            for row in rows:
-                file.write(json.dumps({"run": run, "row": kind, **row}) + "\n")
+        """Append rows of one kind to a run."""
+        origin = provenance("benchmarks")
+        about = {"run": run, "row": kind, "commit": origin["commit"], "command": origin["command"]}
+        self._log.append(*({**about, **row} for row in rows))
 
     def rows(self, run: str | None = None) -> list[Row]:
-        """All rows, or those of one run."""
-        if not self.path.exists():
-            return []
-        rows = map(json.loads, self.path.read_text().splitlines())
-        return [row for row in rows if run in (None, row["run"])]
+        """Return the rows of one run; without a run, the rows of all runs."""
+        return [row for row in self._log.rows() if run in (None, row["run"])]
 
-    def last(self, finished: bool = False) -> str | None:
-        """The last run, or the last that came to its end."""
+    def last_run(self, finished: bool = False) -> str | None:
+        """Return the name of the last run; with `finished`, of the last run that was finished."""
         runs = [row["run"] for row in self.rows() if not finished or row["row"] == "end"]
         return str(runs[-1]) if runs else None
 
-    def elsewhere(self, run: str) -> list[str]:
-        """For every processor but the one of `run`: the last run on it that came to its end.
+    def runs_on_other_processors(self, run: str) -> list[str]:
+        """Return the last finished run on each processor other than that of `run`.
 
-        Of those that have the same name, some have longer vectors.
+        Processors count as different if their names or their vector instructions differ.
         """
         rows = self.rows()
         finished = {row["run"] for row in rows if row["row"] == "end"}

@@ -1,8 +1,8 @@
-"""How cost grows: peak memory of one long batch, and time of a chain eight times as long.
+"""Measure the peak memory of one long batch, and how time grows when chains are longer.
 
-    python -m benchmarks.memory "crf"      # one system, in a process of its own: prints bytes
+    python -m benchmarks.memory "crf"      # measure one system; prints bytes
 
-Peak memory is a property of a process, so every system gets a fresh one.
+Peak memory is a property of a process, so every system is measured in a new process.
 """
 
 from __future__ import annotations
@@ -19,37 +19,40 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from .cases import LINEAR, Case, make
+from measurement.timer import SamplingPlan, Timing, interleave, torch_threads
+
+from .cases import LINEAR, BenchmarkCase, make_problem
 from .systems import SYSTEMS, brief
-from .timing import Plan, Timing, interleave, threads
 
 __all__ = ["LINEAR_SYSTEMS", "LONG", "MEMORY_SYSTEMS", "growth", "memory", "peak_added"]
 
-LONG = Case(8, 4096, 64)
+LONG = BenchmarkCase(8, 4096, 64)
 MEMORY_SYSTEMS = ("crf", "crf torch", "bregman-10", "bregman-10 torch", "pytorch-crf")
 LINEAR_SYSTEMS = {"crf": "loss", "bregman-10": "loss", "viterbi": "normal"}
 
-# Freed blocks go back to the system (glibc): what a call needs, not what the allocator keeps.
+# With this setting glibc returns freed blocks to the system at once. The peak is then the memory
+# that a call needs, without freed memory that the allocator keeps.
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "131072"}
 STATUS = Path("/proc/self/status")
 
 
-def peak_added(system: str, case: Case = LONG) -> int:
-    """Bytes by which one loss + gradient raises the peak of this process, inputs not counted."""
-    # Libraries, threads and kernels are loaded by a small problem first.
-    for problem in (make(Case(2, 8, case.tags), "shared"), make(case, "shared")):
+def peak_added(system: str, case: BenchmarkCase = LONG) -> int:
+    """Return the bytes that one loss + gradient adds to the peak of this process."""
+    # We run a small problem first, which loads libraries and kernels and starts threads.
+    small = BenchmarkCase(2, 8, case.tags)
+    for problem in (make_problem(small, "shared"), make_problem(case, "shared")):
         call = SYSTEMS[system].prepare(problem, "loss")
         if not callable(call):
             raise RuntimeError(call)
-        before = _reset()
+        before = _reset_peak()
         call()
     return max(0, _peak() - before)
 
 
-def _reset() -> int:
-    """Make the present size of the process its peak, where the system can, and return the peak."""
+def _reset_peak() -> int:
+    """Reset the peak to the present size of the process, if the system can; return the peak."""
     gc.collect()
-    # What was freed but kept would be used again, unseen.
+    # Memory that was freed but kept by the allocator would be reused without raising the peak.
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
     with contextlib.suppress(OSError):
@@ -66,7 +69,7 @@ def _peak() -> int:
 
 
 def memory(systems: tuple[str, ...] = MEMORY_SYSTEMS) -> Iterator[dict[str, Any]]:
-    """Rows for the log: system and bytes, or an error."""
+    """Yield a row for each system: its bytes, or an error."""
     for name in systems:
         command = [sys.executable, "-W", "ignore", "-m", "benchmarks.memory", name]
         root = Path(__file__).parent.parent
@@ -81,18 +84,18 @@ def memory(systems: tuple[str, ...] = MEMORY_SYSTEMS) -> Iterator[dict[str, Any]
             yield {**row, "error": brief(last[-1])}
 
 
-def growth(plan: Plan, counts: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """Rows for the log: seconds at both lengths, shared transitions, interleaved."""
+def growth(plan: SamplingPlan, counts: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """Yield a row for each system: its seconds at both lengths, with shared transitions."""
     calls, errors = {}, {}
     for name, task in LINEAR_SYSTEMS.items():
         for case in LINEAR:
-            call = SYSTEMS[name].prepare(make(case, "shared", task), task)
+            call = SYSTEMS[name].prepare(make_problem(case, "shared", task), task)
             if callable(call):
                 calls[f"{name} {case.name}"] = call
             else:
                 errors[name] = str(call)
     for count in counts:
-        with threads(count):
+        with torch_threads(count):
             found = interleave(calls, plan)
         for name, task in LINEAR_SYSTEMS.items():
             timings = [found.get(f"{name} {case.name}", Timing()) for case in LINEAR]

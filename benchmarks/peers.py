@@ -1,9 +1,10 @@
-"""Install the systems to compare with, one by one; what fails becomes a row of the table.
+"""Install the other libraries that the benchmark compares with.
 
     python -m benchmarks.peers install
 
-Never installs torch: peers come without their dependencies, and with the light ones that they
-need for what is measured. Errors are kept in results/peers.json.
+An installation that fails does not stop the others; its error is kept in results/peers.json and
+shown on the page. Torch is never installed here: the libraries are installed without their
+dependencies, except small ones that the measured calls need.
 """
 
 from __future__ import annotations
@@ -24,23 +25,25 @@ ERRORS = ROOT / "results" / "peers.json"
 
 ALONE = ("--no-deps", "--no-build-isolation")
 
-# Distribution -> what pip is asked for, step by step. The keys are the packages of the systems.
+# Distribution -> one tuple of pip arguments for each step. `System.package` refers to the keys.
 PEERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "matplotlib": (("matplotlib",),),
-    "safetensors": (("safetensors",),),  # which our taggers are kept in
+    # needed for the models of our taggers and for our logs
+    "safetensors": (("safetensors",),),
+    "filelock": (("filelock",),),
     "pytorch-crf": ((*ALONE, "pytorch-crf==0.7.2"),),
     "TorchCRF": ((*ALONE, "TorchCRF==1.1.0"),),
     "torch-struct": ((*ALONE, "torch-struct==0.5"),),
-    # Asks for transformers and stanza, which its parsers use when they run, not at import.
+    # supar also requires transformers and stanza, but only its parsers import them.
     "supar": (("nltk", "tqdm", "dill"), (*ALONE, "supar==1.1.4")),
-    # The wheels of later versions hold libraries for torch up to 2.11: built here, for this torch.
+    # The wheels of later versions support torch up to 2.11 only, so we build torbi from source.
     "torbi": (("setuptools", "wheel"), (*ALONE, "--no-binary", "torbi", "torbi==1.3.3")),
     "python-crfsuite": ((*ALONE, "python-crfsuite==0.9.12"),),
 }
 
 
 def install() -> dict[str, str]:
-    """Errors by distribution; nothing here fails as a whole."""
+    """Install all libraries; return distribution -> error for those that failed."""
     errors = {}
     pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     pins = ROOT.parent / "constraints.txt"
@@ -58,14 +61,14 @@ def install() -> dict[str, str]:
 
 
 def _reason(output: str) -> str:
-    """The last line of pip's output that names an error (others name addresses and paths)."""
+    """Return the last line of pip's output that names an error; other lines hold URLs and paths."""
     named = re.compile(r"error|.*Error:", re.IGNORECASE)
     lines = [line.strip() for line in output.splitlines() if named.match(line.strip())]
     return brief(lines[-1] if lines else "pip failed")
 
 
 def error_of(package: str | None) -> str | None:
-    """Why a package could not be installed, if that was tried and failed."""
+    """Return the error of the installation of a package; None if there is no error on record."""
     if package is None or not ERRORS.exists():
         return None
     errors: dict[str, str] = json.loads(ERRORS.read_text())

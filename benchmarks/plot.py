@@ -1,11 +1,11 @@
-"""The plot of the page: how many times longer the rivals take."""
+"""Draw the plot of the page: time of other systems divided by time of ours."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from .cases import CASES
-from .findings import Comparison, Findings
+from .run_results import BenchmarkResults, Comparison
 
 __all__ = ["PANELS", "draw"]
 
@@ -29,14 +29,14 @@ PANELS: dict[str, tuple[Comparison, ...]] = {
 }
 
 
-def draw(found: Findings, path: Path, threads: int = 1) -> bool:
-    """Write the plot as SVG; False where there is no matplotlib."""
+def draw(found: BenchmarkResults, path: Path, threads: int = 1) -> bool:
+    """Write the plot as SVG; return False if matplotlib is not installed."""
     try:
         import matplotlib
     except ImportError:
         return False
     matplotlib.use("svg")
-    # The same data make the same file; text stays text.
+    # Equal data must give identical files. Text is written as text, not as paths.
     matplotlib.rcParams.update({"svg.hashsalt": "bcrf", "svg.fonttype": "none", "font.size": 8})
     from matplotlib import pyplot
 
@@ -47,7 +47,7 @@ def draw(found: Findings, path: Path, threads: int = 1) -> bool:
             ratios = comparison.ratios(found, CASES, threads)
             bars = {place: ratio for place, ratio in enumerate(ratios.values()) if ratio}
             places = [place + (i + 0.5) * width - 0.4 for place in bars]
-            # Bars stand on 1, where both take the same time: what hangs down is lost.
+            # Bars start at ratio 1 (equal times). A bar that points down means that ours is slower.
             heights = [ratio - 1 for ratio in bars.values()]
             label = f"{comparison.rival} / {comparison.ours}"
             axis.bar(places, heights, width, bottom=1, label=label)

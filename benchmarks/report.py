@@ -1,96 +1,108 @@
-"""docs/benchmarks.md, from one run of the log."""
+"""Write docs/benchmarks.md from one run of the log."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from measurement.markdown import count_threads, fill_template, table
+
 from .cases import CASES, PAIRS, PENALTY, TASKS
 from .depth import BATCH, TAGS
-from .findings import Findings, Group, duration, times
 from .log import Row
 from .plot import draw
-from .requirements import verdicts
+from .requirements import OVERHEADS, verdicts
+from .run_results import BenchmarkResults, Group, duration, microseconds, times
 from .systems import SYSTEMS
 
 __all__ = ["text", "write"]
 
 FEW = 7
-"""A median of fewer samples is marked."""
+"""The page marks medians of fewer samples than this."""
 
-HEADER = """# Benchmarks
-
-Made by `make bench ARGS="--budget {budget:g}"`, run {run}, from the log
-[`benchmarks/results/speed.jsonl`](../benchmarks/results/speed.jsonl).
-
-| | |
-|---|---|
-{machine}
-
-All systems of a case are timed in one process, in turns, in a new order each round; a number is
-the median, with quartiles in brackets (†: of fewer than {few} samples, because a call takes
-seconds). Shapes are B x n x T, scores float32 N(0, 1), all sentences
-of full length. "Shared": one transition matrix [T, T]; "per-pair": [B, n-1, T, T]. BIES: 16 types
-with constraints; systems that know none get {penalty:g} in their transitions (and in the first and
-last scores), ours -inf. Gradients are by emissions and transitions. Our value checks are on. Before
-it is timed, every result is compared with ours in float64: a wrong one has no time but a line under
-[what was not measured](#what-was-not-measured). This page claims nothing about GPUs but the
-[depth](#depth) of the computations.
-"""
+TEMPLATE = Path(__file__).parent / "template.md"
 
 
 def write(rows: Iterable[Row], page: Path, elsewhere: Iterable[Iterable[Row]] = ()) -> None:
-    """The page, and the plot beside it. `elsewhere`: runs on other processors."""
-    found = Findings(rows)
+    """Write the page, and the plot into the same folder.
+
+    Args:
+        rows: the rows of the run.
+        page: the file to write.
+        elsewhere: rows of runs on other processors.
+    """
+    found = BenchmarkResults(rows)
     plot = page.with_suffix(".svg")
-    image = f"\n![times longer than ours]({plot.name})\n" if draw(found, plot) else ""
-    page.write_text(_page(found, image, [Findings(rows) for rows in elsewhere]))
+    image = (
+        f"![time of other systems divided by time of ours]({plot.name})"
+        if draw(found, plot)
+        else ""
+    )
+    page.write_text(_page(found, image, [BenchmarkResults(rows) for rows in elsewhere]))
 
 
 def text(rows: Iterable[Row]) -> str:
-    """The page without the plot, to look at."""
-    return _page(Findings(rows), "")
+    """Return the page without the plot."""
+    return _page(BenchmarkResults(rows), "")
 
 
-def _page(found: Findings, image: str, elsewhere: Sequence[Findings] = ()) -> str:
-    facts = found.start["machine"].items()
-    machine = "\n".join(f"| {name} | {value} |" for name, value in facts if value)
-    run = found.rows[0]["run"] if found.rows else "?"
-    facts = {"run": run, "budget": found.start["budget"], "machine": machine}
-    rest = (_defeats, _times, _exactness, _depth, _memory, _tagging, _missing, _settings)
-    sections = [_promises(found), _elsewhere(elsewhere), *(section(found) for section in rest)]
-    parts = [HEADER.format(**facts, penalty=PENALTY, few=FEW) + image, *map("\n".join, sections)]
-    return "\n".join(part for part in parts if part) + "\n"
+def _page(found: BenchmarkResults, image: str, elsewhere: Sequence[BenchmarkResults] = ()) -> str:
+    values = {
+        "run": str(found.rows[0]["run"]) if found.rows else "?",
+        "budget": f"{found.start['budget']:g}",
+        "few": str(FEW),
+        "penalty": f"{PENALTY:g}",
+        "machine": _machine(found),
+        "plot": image,
+    }
+    sections: dict[str, Callable[[BenchmarkResults], Iterator[str]]] = {
+        "requirements": _requirements,
+        "elsewhere": lambda _: _elsewhere(elsewhere),
+        "losses": _losses,
+        "layers": _layers,
+        "times": _times,
+        "exactness": _exactness,
+        "depth": _depth,
+        "memory": _memory,
+        "tagging": _tagging,
+        "missing": _missing,
+        "systems": _systems,
+    }
+
+    def value(name: str) -> Callable[[str], str]:
+        return lambda _: values[name]
+
+    def section(name: str) -> Callable[[str], str]:
+        return lambda _: "\n".join(sections[name](found))
+
+    marks = {**{name: value(name) for name in values}, **{name: section(name) for name in sections}}
+    # Remove the empty lines of sections that have nothing to show.
+    return re.sub(r"\n{3,}", "\n\n", fill_template(TEMPLATE, marks)).rstrip("\n") + "\n"
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(head)} |"
-    yield "|---" * len(head) + "|"
-    for row in rows:
-        yield f"| {' | '.join(row)} |"
+def _machine(found: BenchmarkResults) -> str:
+    facts = {**found.start["machine"]}
+    return table(["", ""], [[name, str(fact)] for name, fact in facts.items() if fact], left=2)
 
 
-def _threads(count: int) -> str:
-    return "1 thread" if count == 1 else f"{count} threads"
-
-
-def _promises(found: Findings) -> Iterator[str]:
+def _requirements(found: BenchmarkResults) -> Iterator[str]:
     yield "## Requirements\n"
-    yield "The worst shape decides, for each number of threads apart.\n"
+    yield "A requirement is met if its worst shape meets it; each number of threads counts alone.\n"
     yield from _verdicts(found)
 
 
-def _elsewhere(runs: Iterable[Findings]) -> Iterator[str]:
+def _elsewhere(runs: Iterable[BenchmarkResults]) -> Iterator[str]:
     for found in runs:
         machine = found.start["machine"]
-        yield f"## The same on {machine['cpu']}, {machine['vector']}\n"
-        yield f"Run {found.rows[0]['run']}, commit {machine['commit']}; its times are in the log.\n"
+        yield f"## Requirements on {machine['cpu']}, {machine['vector']}\n"
+        yield f"Run {found.rows[0]['run']}, commit {machine['commit']}. Its times are in the log.\n"
         yield from _verdicts(found)
 
 
-def _verdicts(found: Findings) -> Iterator[str]:
-    head = [text for n in found.threads for text in (_threads(n), "met")]
-    yield from _table(
+def _verdicts(found: BenchmarkResults) -> Iterator[str]:
+    head = [text for n in found.threads for text in (count_threads(n), "met")]
+    yield table(
         ["", "requirement", *head],
         (
             [
@@ -100,30 +112,32 @@ def _verdicts(found: Findings) -> Iterator[str]:
             ]
             for v in verdicts(found)
         ),
+        left=2 + len(head),
     )
     yield ""
 
 
-def _defeats(found: Findings) -> Iterator[str]:
+def _losses(found: BenchmarkResults) -> Iterator[str]:
     yield "## Where we lose\n"
     yield (
-        "Every peer or floor that takes less time than one of ours: in how many of the "
-        "measurements where both were timed, and at most how many times less.\n"
+        "The table lists every peer or floor that takes less time than one of ours: in how many "
+        "of the measurements of both, and by how much at most.\n"
     )
     places: dict[tuple[str, str], dict[str, list[tuple[float, str]]]] = {}
     for (case, pairs, task, threads), ours, rival, ratio in found.losses():
-        where = f"{case}, {pairs}, {_threads(threads)}"
+        where = f"{case}, {pairs}, {count_threads(threads)}"
         rivals = places.setdefault((ours, _short(task)), {})
         rivals.setdefault(rival, []).append((ratio, where))
     if not places:
         yield "Nowhere.\n"
         return
-    yield from _table(
+    yield table(
         ["ours", "task", "faster"],
         (
-            [ours, task, "; ".join(_defeat(found, ours, task, *item) for item in rivals.items())]
+            [ours, task, "; ".join(_loss_text(found, ours, task, *item) for item in rivals.items())]
             for (ours, task), rivals in places.items()
         ),
+        left=3,
     )
     yield ""
     yield from _viterbi_or_certified(found)
@@ -133,8 +147,8 @@ def _short(task: str) -> str:
     return "loss + gradient" if task == "loss" else "decoding"
 
 
-def _defeat(
-    found: Findings, ours: str, task: str, rival: str, places: list[tuple[float, str]]
+def _loss_text(
+    found: BenchmarkResults, ours: str, task: str, rival: str, places: list[tuple[float, str]]
 ) -> str:
     groups = [group for group in found.groups if _short(group[2]) == task]
     both = sum(found.ratio(group, ours, rival) is not None for group in groups)
@@ -142,7 +156,7 @@ def _defeat(
     return f"{rival} {len(places)} of {both}, {times(ratio)} at {where}"
 
 
-def _viterbi_or_certified(found: Findings) -> Iterator[str]:
+def _viterbi_or_certified(found: BenchmarkResults) -> Iterator[str]:
     groups = [group for group in found.groups if group[2] != "loss"]
     ratios = [found.ratio(group, "certified-10", "viterbi") for group in groups]
     known = [ratio for ratio in ratios if ratio is not None]
@@ -155,7 +169,31 @@ def _viterbi_or_certified(found: Findings) -> Iterator[str]:
         )
 
 
-def _times(found: Findings) -> Iterator[str]:
+def _layers(found: BenchmarkResults) -> Iterator[str]:
+    """Yield the section on the time that the layers add to `bcrf.loss`, at all shapes."""
+    measured = [case for case in CASES if any(group[0] == case for group in found.groups)]
+    rows = []
+    for overhead in OVERHEADS:
+        for threads in found.threads:
+            added = [
+                found.difference((case, "shared", "loss", threads), overhead.layer, overhead.base)
+                for case in measured
+            ]
+            if any(one is not None for one in added):
+                cells = ["–" if one is None else microseconds(one) for one in added]
+                rows.append([overhead.layer, overhead.base, count_threads(threads), *cells])
+    if not rows:
+        return
+    yield "## Overhead of the layers\n"
+    yield (
+        "Median time of the loss + gradient of a layer, minus that of `bcrf.loss` on the same "
+        "scores and sentence lengths. The layer also converts the mask, or the tags -100, to "
+        "lengths. In the BIES shape both apply constraints.\n"
+    )
+    yield table(["layer", "compared with", "threads", *measured], rows, left=3)
+
+
+def _times(found: BenchmarkResults) -> Iterator[str]:
     for task, words in TASKS.items():
         for pairs in PAIRS:
             for threads in found.threads:
@@ -164,10 +202,10 @@ def _times(found: Findings) -> Iterator[str]:
                     continue
                 cases = [case for case in CASES if (case, pairs, task, threads) in found.groups]
                 base = "crf" if task == "loss" else "viterbi"
-                title = f"{words}: {pairs} transitions, {_threads(threads)}"
+                title = f"{words}: {pairs} transitions, {count_threads(threads)}"
                 yield f"## {title[0].upper()}{title[1:]}\n"
                 yield f"Median [quartiles], and the ratio to `{base}`.\n"
-                yield from _table(
+                yield table(
                     ["system", *cases],
                     (
                         [
@@ -180,7 +218,7 @@ def _times(found: Findings) -> Iterator[str]:
                 yield ""
 
 
-def _cell(found: Findings, group: Group, name: str, base: str) -> str:
+def _cell(found: BenchmarkResults, group: Group, name: str, base: str) -> str:
     row = found.row(group, name)
     if row is None or "median" not in row:
         return "–"
@@ -190,13 +228,14 @@ def _cell(found: Findings, group: Group, name: str, base: str) -> str:
     return text if ratio is None or name == base else f"{text} {times(ratio)}"
 
 
-def _exactness(found: Findings) -> Iterator[str]:
-    """How far each system was from the right answer, at its worst."""
+def _exactness(found: BenchmarkResults) -> Iterator[str]:
+    """Yield the section on the largest error of each system."""
     rows = [row for row in found.of("speed") if "error" not in row]
     yield "## Exactness\n"
     yield (
-        "The largest errors over all shapes, against float64; for decoders, the smallest share of "
-        "sentences whose best sequence was found (MBR decoders do not look for it).\n"
+        "The first two columns are the largest errors over all shapes, compared with float64. The "
+        "others are the smallest share of sentences whose best sequence was found (MBR decoders do "
+        "not search for it).\n"
     )
 
     def worst(name: str, task: str | None, key: str, pick: Callable[[list[float]], float]) -> str:
@@ -209,7 +248,7 @@ def _exactness(found: Findings) -> Iterator[str]:
             return ""
         return f"{pick(values):.0%}" if key == "optimal" else f"{pick(values):.1e}"
 
-    yield from _table(
+    yield table(
         ["system", "loss, relative", "derivative", "best, peaked", "best, N(0, 1)"],
         (
             [
@@ -229,7 +268,7 @@ def _exactness(found: Findings) -> Iterator[str]:
 _EXACT = {"loss_error", "gradient_error", "optimal"}
 
 
-def _depth(found: Findings) -> Iterator[str]:
+def _depth(found: BenchmarkResults) -> Iterator[str]:
     rows = found.of("depth")
     if not rows:
         return
@@ -237,16 +276,16 @@ def _depth(found: Findings) -> Iterator[str]:
     counts = {(row["system"], row["length"]): str(row.get("depth", "–")) for row in rows}
     yield "## Depth\n"
     yield (
-        "The longest chain of dependent tensor operations in a call: what a GPU would have to "
-        "launch in sequence, however much runs side by side. Views are free; an operation follows "
-        "whatever wrote to the memory that it reads; a value that Python reads holds up everything "
-        "after it. Ours: torch backend, as compiled code and other devices see it (fake tensors, "
-        "no look at values; a compiled kernel would be one operation, and say nothing). A fused "
-        "operation such as `logsumexp` counts once. The certified decoder includes Viterbi there, "
-        f"because without a look at values it always runs. B = {BATCH}, T = {TAGS}, shared "
-        "transitions.\n"
+        "The depth of a call is the length of its longest chain of dependent tensor operations. A "
+        "GPU has to launch these operations one after the other, however much it computes in "
+        "parallel. Views are free. An operation depends on all operations that wrote to the memory "
+        "that it reads. A value that Python reads is a barrier. Ours run on the torch backend with "
+        "fake tensors, as compiled code and other devices run them; a native kernel would be a "
+        "single operation and tell nothing. A fused operation such as `logsumexp` counts once. The "
+        "certified decoder includes Viterbi, which always runs if values cannot be read. "
+        f"B = {BATCH}, T = {TAGS}, shared transitions.\n"
     )
-    yield from _table(
+    yield table(
         ["", *(f"n = {length}" for length in lengths)],
         (
             [name, *(counts.get((name, length), "–") for length in lengths)]
@@ -256,41 +295,43 @@ def _depth(found: Findings) -> Iterator[str]:
     yield ""
 
 
-def _memory(found: Findings) -> Iterator[str]:
+def _memory(found: BenchmarkResults) -> Iterator[str]:
     rows = found.of("memory")
     if not rows:
         return
     yield "## Memory\n"
     yield (
-        f"Peak memory that one loss + gradient adds to a fresh process that holds its inputs, "
-        f"{rows[0]['case']}, shared transitions; freed blocks go back to the system at once.\n"
+        "Peak memory that one loss + gradient adds to a new process that holds its inputs: "
+        f"{rows[0]['case']}, shared transitions. Freed blocks return to the system at once.\n"
     )
-    yield from _table(
+    yield table(
         ["system", "MB"],
         ([r["system"], f"{r['bytes'] / 1e6:.0f}" if "bytes" in r else r["error"]] for r in rows),
     )
     yield ""
 
 
-def _tagging(found: Findings) -> Iterator[str]:
+def _tagging(found: BenchmarkResults) -> Iterator[str]:
     rows = found.of("tagging")
     if not rows:
         return
     yield "## Tagging\n"
     yield (
-        "Tokens per second from end to end (`Tagger.tag`: reading, network, decoding, repair and "
-        "results), at the median, with the quartiles in brackets; tokens are words, or characters "
-        "where words are to be found. Networks of the paper's size (768 wide, scores of all "
-        "pairs), trained for one epoch on the sample corpora, batches of at most 4,096 tokens.\n"
+        "Tokens per second of `Tagger.tag`: median [quartiles]. The time includes reading, the "
+        "network, decoding, repair and the results. Tokens are words; for segmentation they are "
+        "characters. The networks have the paper's size (width 768, transition scores for each "
+        "pair of words). They were trained for one epoch on the sample corpora. A batch has at "
+        "most 4,096 tokens.\n"
     )
     counts = sorted({row["threads"] for row in rows})
     speeds = {(row["network"], row["decoder"], row["threads"]): row for row in rows}
-    yield from _table(
-        ["network", "decoder", *map(_threads, counts)],
+    yield table(
+        ["network", "decoder", *map(count_threads, counts)],
         (
             [*key, *(_speed(speeds.get((*key, count))) for count in counts)]
             for key in dict.fromkeys((row["network"], row["decoder"]) for row in rows)
         ),
+        left=2,
     )
     yield ""
 
@@ -302,8 +343,8 @@ def _speed(row: Row | None) -> str:
     return f"{median:,.0f} [{slow:,.0f}, {fast:,.0f}]"
 
 
-def _missing(found: Findings) -> Iterator[str]:
-    """One line for each system and reason."""
+def _missing(found: BenchmarkResults) -> Iterator[str]:
+    """Yield one line for each system that was not measured, with the reason."""
     yield "## What was not measured\n"
     places: dict[tuple[str, str], dict[str, None]] = {}
     for row in found.of("speed"):
@@ -316,7 +357,7 @@ def _missing(found: Findings) -> Iterator[str]:
     if not places:
         yield "Nothing.\n"
         return
-    yield from _table(
+    yield table(
         ["system", "why", "where"],
         (
             [
@@ -326,13 +367,15 @@ def _missing(found: Findings) -> Iterator[str]:
             ]
             for (name, why), where in places.items()
         ),
+        left=3,
     )
     yield ""
 
 
-def _settings(found: Findings) -> Iterator[str]:
+def _systems(found: BenchmarkResults) -> Iterator[str]:
     yield "## Systems\n"
-    yield from _table(
+    yield table(
         ["system", "version", "called as"],
         ([s["system"], s["version"], s["settings"]] for s in found.start["systems"]),
+        left=3,
     )

@@ -1,4 +1,4 @@
-"""What must be true of a run, and whether it is."""
+"""Define the requirements on speed and memory, and check whether a run meets them."""
 
 from __future__ import annotations
 
@@ -6,23 +6,29 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .cases import CASES
-from .findings import Comparison, Findings, duration, times
+from .run_results import BenchmarkResults, Comparison, duration, microseconds, times
 
-__all__ = ["REQUIREMENTS", "Requirement", "Verdict", "verdicts"]
+__all__ = ["OVERHEADS", "REQUIREMENTS", "Overhead", "Requirement", "Verdict", "verdicts"]
 
 ALL = tuple(CASES)
 MAIN = ("32x64x17",)
 MANY = 100_000
-"""Arcs from which on per-pair scores have bounds; below, the overhead of a call is what is
-measured, and it is reported in microseconds."""
+"""Bounds on problems with per-pair scores apply from this number of arcs on. The time of a smaller
+problem is mostly the overhead of the call; it is reported in microseconds."""
 
 MEGABYTE = 1e6
 
 
 @dataclass(frozen=True)
 class Requirement:
-    """`ours` is at least `bound` times as fast as the rival (a bound below 1: at most 1 / bound
-    times as slow) in each of the cases."""
+    """A lower bound on the time of a rival divided by our time.
+
+    Args:
+        number: number of the requirement.
+        comparison: our system and its rival.
+        bound: minimum ratio. If it is below 1, we may take 1 / bound times as long as the rival.
+        cases: the bound must hold in each of these cases.
+    """
 
     number: str
     comparison: Comparison
@@ -42,8 +48,14 @@ class Requirement:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Measured values by number of threads, and whether they pass: None if unknown; none at all if
-    there is no bound."""
+    """The result of checking a requirement.
+
+    Args:
+        number, text: number and text of the requirement.
+        measured: number of threads -> measured value, as text.
+        passed: number of threads -> whether the bound is met; None if it was not measured. The
+            mapping is empty if there is no bound.
+    """
 
     number: str
     text: str
@@ -80,25 +92,63 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement("4", Comparison("viterbi", "pytorch-crf", "shared", "peaked"), 80, MAIN),
     Requirement("4", Comparison("viterbi", "pytorch-crf", "shared", "normal"), 80, MAIN),
     Requirement("4", Comparison("certified-10", "pytorch-crf", "shared", "peaked"), 20, MAIN),
+    Requirement("6", _loss("bcrf.CRF", "pytorch-crf", "shared"), 60, MAIN),
+    Requirement("6", _loss("bcrf.CRF, mask", "pytorch-crf, mask", "shared"), 60, MAIN),
+)
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """A bound on the time that a layer takes beyond `bcrf.loss` on the same scores.
+
+    Args:
+        layer: name of the system.
+        base: the system that calls `bcrf.loss`.
+        bound: maximum overhead in seconds at the main shape.
+        constrained: maximum overhead in seconds at shapes with constraints.
+    """
+
+    layer: str
+    base: str
+    bound: float
+    constrained: float = 120e-6
+
+    def limit(self, case: str) -> float | None:
+        """Return the bound for a case; None if the overhead is reported there without a bound."""
+        if CASES[case].constraints:
+            return self.constrained
+        return self.bound if case in MAIN else None
+
+
+OVERHEADS: tuple[Overhead, ...] = (
+    Overhead("bcrf.CRF", "crf", 60e-6),
+    Overhead("bcrf.CRF, mask", "crf, lengths", 120e-6),
+    Overhead("bcrf.CRF, -100", "crf, lengths", 120e-6),
+    Overhead("bcrf.BregmanCRF", "bregman-10", 60e-6),
+    Overhead("bcrf.BregmanCRF, mask", "bregman-10, lengths", 120e-6),
+    Overhead("bcrf.BregmanCRF, -100", "bregman-10, lengths", 120e-6),
 )
 
 GROWTH = 9.0
 PEAK = 100 * MEGABYTE
 
 
-def verdicts(found: Findings) -> Iterator[Verdict]:
-    """All of them, in the order of their numbers."""
+def verdicts(found: BenchmarkResults) -> Iterator[Verdict]:
+    """Yield the verdict on every requirement, in the order of their numbers."""
     by_number: dict[str, list[Verdict]] = {}
     for requirement in REQUIREMENTS:
+        if not found.includes(requirement.comparison.ours):
+            continue
         by_number.setdefault(requirement.number, []).append(_speed(requirement, found))
-    by_number["3"] += _microseconds(found)
+    by_number.setdefault("3", []).extend(_microseconds(found))
     by_number["5"] = [*_growth(found), *_memory(found)]
+    by_number.setdefault("6", []).extend(_overheads(found))
     for number in sorted(by_number):
         yield from by_number[number]
 
 
-def _speed(requirement: Requirement, found: Findings) -> Verdict:
-    """The worst case decides."""
+def _speed(requirement: Requirement, found: BenchmarkResults) -> Verdict:
+    """Return the verdict on a ratio, judged by its worst case."""
     measured: dict[int, str] = {}
     passed: dict[int, bool | None] = {}
     for threads in found.threads:
@@ -120,8 +170,8 @@ def _speed(requirement: Requirement, found: Findings) -> Verdict:
     return Verdict(requirement.number, requirement.text, measured, passed)
 
 
-def _microseconds(found: Findings) -> Iterator[Verdict]:
-    """Below the number of arcs that matters, times are reported without a bound."""
+def _microseconds(found: BenchmarkResults) -> Iterator[Verdict]:
+    """Yield the times of small problems, which have no bound."""
     names = ("crf", "bregman-10", "torch-struct", "eager loop", "torch.exp", "empty function")
     for case in _FEW_ARCS:
         measured = {}
@@ -135,7 +185,7 @@ def _microseconds(found: Findings) -> Iterator[Verdict]:
         yield Verdict("3", text, measured, {})
 
 
-def _growth(found: Findings) -> Iterator[Verdict]:
+def _growth(found: BenchmarkResults) -> Iterator[Verdict]:
     rows = found.of("growth")
     for name in dict.fromkeys(row["system"] for row in rows):
         measured: dict[int, str] = {}
@@ -152,8 +202,8 @@ def _growth(found: Findings) -> Iterator[Verdict]:
         yield Verdict("5", text, measured, passed)
 
 
-def _memory(found: Findings) -> Iterator[Verdict]:
-    """Measured in processes of their own, with the default number of threads."""
+def _memory(found: BenchmarkResults) -> Iterator[Verdict]:
+    """Yield the verdicts on peak memory, which is measured with the default number of threads."""
     for row in found.of("memory"):
         if row["system"] not in ("crf", "bregman-10"):
             continue
@@ -163,3 +213,26 @@ def _memory(found: Findings) -> Iterator[Verdict]:
         threads = max(found.threads, default=1)
         passed = None if size is None else size < PEAK
         yield Verdict("5", text, {threads: shown}, {threads: passed})
+
+
+def _overheads(found: BenchmarkResults) -> Iterator[Verdict]:
+    """Yield the verdicts on the time that layers add to `bcrf.loss`, for shapes with a bound."""
+    for overhead in filter(lambda one: found.includes(one.layer), OVERHEADS):
+        for case in CASES:
+            limit = overhead.limit(case)
+            if limit is None:
+                continue
+            measured: dict[int, str] = {}
+            passed: dict[int, bool | None] = {}
+            for threads in found.threads:
+                group = (case, "shared", "loss", threads)
+                added = found.difference(group, overhead.layer, overhead.base)
+                measured[threads] = (
+                    f"not measured: {case}" if added is None else microseconds(added)
+                )
+                passed[threads] = None if added is None else added <= limit
+            text = (
+                f"{overhead.layer} takes at most {microseconds(limit)} longer than "
+                f"{overhead.base} (shared, loss + gradient, {case})"
+            )
+            yield Verdict("6", text, measured, passed)

@@ -1,12 +1,12 @@
-"""Speed of all systems on all cases, and everything else that the page shows.
+"""Measure speed, growth, depth, memory and tagging, and write the page.
 
-    python -m benchmarks                # measures all, logs, and writes docs/benchmarks.md
-    python -m benchmarks --resume       # goes on where the last run stopped
-    python -m benchmarks --report       # writes the page from the log
+    python -m benchmarks                # measure everything, log it, and write docs/benchmarks.md
+    python -m benchmarks --resume       # continue the last run
+    python -m benchmarks --report       # write the page from the log
     python -m benchmarks --cases 32x64x17 --tasks loss --threads 1 --budget 2
 
-A run with a choice of cases, systems or the like is no run for the page: it has a log of its own
-and prints what it found.
+A run that is restricted to some cases or systems is logged in another file and printed. It does
+not change the page.
 """
 
 from __future__ import annotations
@@ -19,18 +19,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import bcrf
+from measurement.machine import available_cores, compiler, hardware, provenance, software
+from measurement.timer import SamplingPlan, Timing, interleave, torch_threads
+
 from . import peers, report
-from .cases import CASES, PAIRS, QUICK, TASKS, Case, make
-from .checking import Judge
+from .cases import CASES, PAIRS, QUICK, TASKS, BenchmarkCase, make_problem
 from .depth import depths
-from .log import Log, Row
-from .machine import cores, machine, participants
+from .log import BenchmarkLog, Row
 from .memory import growth, memory
 from .systems import SYSTEMS, System, brief
+from .systems.ours import auto_backend
 from .tagging import tagging
-from .timing import Plan, Timing, interleave, threads
+from .verification import Verifier
 
-__all__ = ["main", "measure_group"]
+__all__ = ["describe_machine", "describe_systems", "main", "measure_group"]
 
 ROOT = Path(__file__).parent
 LOG = ROOT / "results" / "speed.jsonl"
@@ -41,19 +44,22 @@ PARTS = ("speed", "growth", "depth", "memory", "tagging")
 
 def measure_group(
     systems: Sequence[System],
-    case: Case,
+    case: BenchmarkCase,
     pairs: Any,
     task: str,
     counts: Sequence[int],
-    plan: Plan,
+    plan: SamplingPlan,
 ) -> Iterator[list[Row]]:
-    """Check the systems on one problem, then time them together: rows for each thread count."""
-    problem = make(case, pairs, task)
-    judge = Judge(problem, task)
+    """Verify the systems on one problem, then time them together.
+
+    Yields one list of rows for each number of threads.
+    """
+    problem = make_problem(case, pairs, task)
+    verifier = Verifier(problem, task)
     about = {"case": case.name, "pairs": pairs, "task": task}
     facts: dict[str, Row] = {}
     calls = {}
-    with threads(1):
+    with torch_threads(1):
         for system in systems:
             call = system.prepare(problem, task)
             if call is None:
@@ -61,19 +67,19 @@ def measure_group(
             if isinstance(call, str):
                 facts[system.name] = {"error": peers.error_of(system.package) or call}
                 continue
-            facts[system.name] = judge.verdict(system, call)
+            facts[system.name] = verifier.check(system, call)
             if "error" not in facts[system.name]:
                 calls[system.name] = call
     for count in counts:
-        with threads(count):
+        with torch_threads(count):
             found = interleave(calls, plan)
         yield [
-            {**about, "threads": count, "system": name, **fact, **_numbers(found.get(name))}
+            {**about, "threads": count, "system": name, **fact, **_fields(found.get(name))}
             for name, fact in facts.items()
         ]
 
 
-def _numbers(timing: Timing | None) -> Row:
+def _fields(timing: Timing | None) -> Row:
     if timing is None:
         return {}
     if timing.error is not None:
@@ -81,8 +87,8 @@ def _numbers(timing: Timing | None) -> Row:
     return timing.numbers
 
 
-class Progress:
-    """What is going on: one living line in a terminal, plain lines elsewhere."""
+class ProgressLine:
+    """A display of the present measurement: one changing line in a terminal, else many lines."""
 
     def __init__(self) -> None:
         self.live = sys.stdout.isatty()
@@ -95,14 +101,43 @@ class Progress:
         print(f"\r\033[K{text}" if self.live else text, flush=True)
 
 
-def measure(options: argparse.Namespace, log: Log) -> str:
-    """Measure what is not in the log yet, and return the name of the run."""
-    resumed = log.last() if options.resume else None
+def describe_machine() -> dict[str, Any]:
+    """Return the machine, the software versions and the commit of a run."""
+    facts = hardware()
+    del facts["device"], facts["native"]  # the backend holds more information
+    return {
+        **provenance("benchmarks"),
+        **facts,
+        **software(),
+        "compiler": compiler(),
+        'backend "auto"': brief(auto_backend()),
+    }
+
+
+def describe_systems() -> list[dict[str, str]]:
+    """Return the version and the settings of every system."""
+    return [
+        {"system": s.name, "role": s.role, "version": _version(s), "settings": s.settings}
+        for s in SYSTEMS.values()
+    ]
+
+
+def _version(system: System) -> str:
+    if system.role == "ours":
+        return f"bcrf {bcrf.__version__}"
+    return f"{system.package} {system.version}" if system.package else ""
+
+
+def measure(options: argparse.Namespace, log: BenchmarkLog) -> str:
+    """Take the measurements that the log lacks, and return the name of the run."""
+    resumed = log.last_run() if options.resume else None
     run = resumed or time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     if not resumed:
-        about = {"machine": machine(), "budget": options.plan.budget}
-        log.append(run, "start", [{**about, "systems": participants()}])
-    warnings.filterwarnings("ignore", category=UserWarning)  # of peers, about a newer torch
+        about = {"machine": describe_machine(), "budget": options.plan.budget}
+        log.append(run, "start", [{**about, "systems": describe_systems()}])
+    warnings.filterwarnings(
+        "ignore", category=UserWarning
+    )  # other libraries warn about newer versions of torch
     done = log.rows(run)
     if "speed" in options.parts:
         _speed(options, log, run, done)
@@ -112,7 +147,7 @@ def measure(options: argparse.Namespace, log: Log) -> str:
         "memory": memory,
         "tagging": lambda: tagging(options.plan, options.threads),
     }
-    progress = Progress()
+    progress = ProgressLine()
     for part, rows in others.items():
         if part in options.parts and not any(row["row"] == part for row in done):
             progress.now(part)
@@ -122,12 +157,14 @@ def measure(options: argparse.Namespace, log: Log) -> str:
     return run
 
 
-def _speed(options: argparse.Namespace, log: Log, run: str, done: list[Row]) -> None:
+def _speed(options: argparse.Namespace, log: BenchmarkLog, run: str, done: list[Row]) -> None:
     keys = ("case", "pairs", "task", "threads")
     known = {tuple(row[key] for key in keys) for row in done if row["row"] == "speed"}
     groups = [(c, p, t) for c in options.cases for p in options.pairs for t in options.tasks]
-    systems = [s for s in SYSTEMS.values() if any(_meant(word, s.name) for word in options.systems)]
-    progress = Progress()
+    systems = [
+        s for s in SYSTEMS.values() if any(_selects(word, s.name) for word in options.systems)
+    ]
+    progress = ProgressLine()
     for i, (case, pairs, task) in enumerate(groups, 1):
         counts = [n for n in options.threads if (case, pairs, task, n) not in known]
         if not counts:
@@ -140,7 +177,8 @@ def _speed(options: argparse.Namespace, log: Log, run: str, done: list[Row]) -> 
         progress.done(f"{title}: {time.perf_counter() - started:.0f} s")
 
 
-def _meant(word: str, name: str) -> bool:
+def _selects(word: str, name: str) -> bool:
+    """Whether `word` selects the system `name`; it may be a part of the name."""
     return word == name if word in SYSTEMS else word in name
 
 
@@ -153,38 +191,42 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--pairs", choices=PAIRS, **choice, help=", ".join(PAIRS))
     parser.add_argument("--tasks", choices=TASKS, **choice, help=", ".join(TASKS))
     parser.add_argument("--parts", choices=PARTS, **choice, help=", ".join(PARTS))
-    parser.add_argument("--systems", **choice, help="names, or parts of names")
+    parser.add_argument("--systems", **choice, help="names of systems, or parts of names")
     parser.add_argument("--threads", type=int, nargs="+", help="default: 1 and all cores")
-    parser.add_argument("--budget", type=float, help="seconds for each group of systems")
-    parser.add_argument("--quick", action="store_true", help="a look: small cases, few samples")
-    parser.add_argument("--resume", action="store_true", help="go on with the last run")
-    parser.add_argument("--report", action="store_true", help="only write the page")
+    parser.add_argument("--budget", type=float, help="seconds for each shape and task")
+    parser.add_argument(
+        "--quick", action="store_true", help="a first impression: small shapes, few samples"
+    )
+    parser.add_argument("--resume", action="store_true", help="continue the last run")
+    parser.add_argument(
+        "--report", action="store_true", help="write the page from the log, without measuring"
+    )
     parser.add_argument("--log", type=Path, help="default: " + "/".join(LOG.parts[-3:]))
     parser.add_argument("--page", type=Path, default=PAGE, help="/".join(PAGE.parts[-2:]))
     options = parser.parse_args(arguments)
     chosen = ("cases", "pairs", "tasks", "parts", "systems", "threads", "quick")
     options.complete = not any(getattr(options, name) for name in chosen)
     options.log = options.log or (LOG if options.complete else PARTIAL)
-    options.plan = Plan(budget=0.5, least=3) if options.quick else Plan()
+    options.plan = SamplingPlan(budget=0.5, least=3) if options.quick else SamplingPlan()
     if options.budget is not None:
-        options.plan = Plan(budget=options.budget, least=options.plan.least)
+        options.plan = SamplingPlan(budget=options.budget, least=options.plan.least)
     options.cases = options.cases or (QUICK if options.quick else tuple(CASES))
     options.pairs = options.pairs or PAIRS
     options.tasks = options.tasks or tuple(TASKS)
     options.parts = options.parts or (("speed",) if options.quick else PARTS)
     options.systems = options.systems or ("",)
-    options.threads = options.threads or sorted({1, cores()})
+    options.threads = options.threads or sorted({1, available_cores()})
     return options
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _options(arguments)
-    log = Log(options.log)
-    run = log.last(finished=True) if options.report else measure(options, log)
+    log = BenchmarkLog(options.log)
+    run = log.last_run(finished=True) if options.report else measure(options, log)
     if run is None:
-        raise SystemExit(f"{options.log.name} has no finished run: measure first")
+        raise SystemExit(f"{options.log.name} has no finished run; measure first, without --report")
     if not options.complete:
         print(report.text(log.rows(run)))
         return
-    report.write(log.rows(run), options.page, map(log.rows, log.elsewhere(run)))
+    report.write(log.rows(run), options.page, map(log.rows, log.runs_on_other_processors(run)))
     print(f"wrote {options.page.name}")

@@ -1,8 +1,8 @@
-"""Tagging from end to end: tokens per second of the paper's networks under each decoder.
+"""Measure the tokens per second of `Tagger.tag` for each decoder, with the paper's network sizes.
 
-Reading sentences, network, structured inference, repair and results are all within the clock. The
-networks are of the paper's size, trained for one epoch on the sample corpora that come with the
-library: how long tagging takes hardly depends on what was learned.
+The time includes reading sentences, the network, inference, repair and building the results. The
+networks are trained for one epoch only, on the sample corpora of the library, because the time of
+tagging hardly depends on what a network has learned.
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from .log import Row
-from .timing import Plan, interleave, threads
+from measurement.timer import SamplingPlan, interleave, torch_threads
 
-__all__ = ["NETWORKS", "Network", "tagging"]
+from .log import Row
+
+__all__ = ["NETWORKS", "TaggingNetwork", "tagging"]
 
 DECODERS = ("viterbi", "certified-10", "bregman-10", "bregman-10-relaxed", "mean_field-10")
 PROBABILITIES = "viterbi, with probabilities"
 
 
 @dataclass(frozen=True)
-class Network:
-    """A network to train and to run.
+class TaggingNetwork:
+    """A network to train and to time.
 
     Args:
-        corpus: of the samples.
-        task: as in a config.
-        model: settings that differ from the task's own.
-        tokens: to tag in a call.
+        corpus: name of a sample corpus.
+        task: as in a training config.
+        model: model settings that differ from those of the task.
+        tokens: minimum number of tokens in a timed call.
     """
 
     corpus: str
@@ -43,20 +44,22 @@ class Network:
 
 
 NETWORKS = {
-    "parts of speech, no layers": Network("english", "pos", {}, 10_000),
-    "parts of speech, 2 layers, characters": Network(
+    "parts of speech, no layers": TaggingNetwork("english", "pos", {}, 10_000),
+    "parts of speech, 2 layers, characters": TaggingNetwork(
         "english", "pos", {"layers": 2, "characters": "cnn"}, 2_000
     ),
-    "segmentation + parts of speech, no layers": Network("chinese", "segmentation", {}, 10_000),
+    "segmentation + parts of speech, no layers": TaggingNetwork(
+        "chinese", "segmentation", {}, 10_000
+    ),
 }
 
 
 def tagging(
-    plan: Plan,
+    plan: SamplingPlan,
     counts: Sequence[int],
-    networks: dict[str, Network] = NETWORKS,
+    networks: dict[str, TaggingNetwork] = NETWORKS,
 ) -> Iterator[Row]:
-    """Rows for the log: tokens and seconds by network, decoder and number of threads."""
+    """Yield a row with tokens and seconds for each network, number of threads and decoder."""
     for name, network in networks.items():
         with tempfile.TemporaryDirectory() as folder:
             tagger = _trained(network, Path(folder))
@@ -64,7 +67,7 @@ def tagging(
         calls = {d: partial(tagger.tag, inputs, decoder=d) for d in DECODERS}
         calls[PROBABILITIES] = partial(tagger.tag, inputs, True, "viterbi")
         for count in counts:
-            with threads(count):
+            with torch_threads(count):
                 found = interleave(calls, plan)
             for decoder, timing in found.items():
                 if timing.error is not None:
@@ -79,13 +82,13 @@ def tagging(
                 }
 
 
-def _sample(network: Network, part: str) -> Any:
+def _sample(network: TaggingNetwork, part: str) -> Any:
     return resources.files("bcrf") / "samples" / f"{network.corpus}-{part}.conllu"
 
 
-def _trained(network: Network, folder: Path) -> Any:
-    from bcrf.tagging import Tagger
-    from bcrf.training import Config, train
+def _trained(network: TaggingNetwork, folder: Path) -> Any:
+    from bcrf.tagger import Tagger
+    from bcrf.tagger.training import Config, train
 
     config = Config.from_dict(
         {
@@ -104,9 +107,9 @@ def _trained(network: Network, folder: Path) -> Any:
     return Tagger.load(config.output)
 
 
-def _inputs(tagger: Any, network: Network) -> tuple[list[Any], int]:
-    """The sentences of the sample, again and again until there are so many tokens."""
-    from bcrf.data import read
+def _inputs(tagger: Any, network: TaggingNetwork) -> tuple[list[Any], int]:
+    """Return sentences of the sample, repeated until there are enough, and their token count."""
+    from bcrf.tagger.data import read
 
     found, size = [], 0
     for sentence in itertools.cycle(list(read(str(_sample(network, "train"))))):

@@ -1,4 +1,4 @@
-"""The reliability campaign: crashes, tampered folders, mutated inputs and random chains.
+"""Run the reliability campaign: crashes, tampered folders, mutated inputs and random chains.
 
-`python -m campaign` runs all parts, `python -m campaign --sample` a small share of each.
+`python -m campaign` runs all parts; `python -m campaign --sample` runs a small share of each part.
 """

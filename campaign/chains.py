@@ -1,6 +1,7 @@
-"""Random chains at scales 1e-30 to 1e30: native, torch and naive against float64.
+"""Solve random chains at scales 1e-30 to 1e30 on all backends, and compare with float64.
 
-What has to hold is in `tests/scale_checks.py`. A failure names the seed: `check(seed)` repeats it.
+`tests/scale_checks.py` defines the conditions that must hold. A failure names its seed, and
+`check(seed)` repeats it.
 """
 
 from __future__ import annotations
@@ -23,47 +24,47 @@ from tests.scale_checks import (
     solver_of,
 )
 
-from .tally import Tally
+from .outcome import PartOutcome
 
 CHAINS = 2000
 SAMPLE = 150
 
 
-def run(sample: bool) -> Tally:
-    tally = Tally()
+def run(sample: bool) -> PartOutcome:
+    outcome = PartOutcome()
     for seed in range(SAMPLE if sample else CHAINS):
         try:
-            check(seed, tally)
-        except Exception as error:  # whatever it is, the other chains are tried too
-            tally.fail(f"seed {seed}: {type(error).__name__}: {error}")
-    return tally
+            check(seed, outcome)
+        except Exception as error:  # record the failure, and go on with the other chains
+            outcome.fail(f"seed {seed}: {type(error).__name__}: {error}")
+    return outcome
 
 
-def check(seed: int, tally: Tally | None = None) -> None:
-    """Try a random family, and the decoders, on a random chain."""
-    tally = Tally() if tally is None else tally
+def check(seed: int, outcome: PartOutcome | None = None) -> None:
+    """Check one random solver and the decoders on a random chain."""
+    outcome = PartOutcome() if outcome is None else outcome
     rng = random.Random(seed)
     case, small, described = draw(rng)
     family = rng.choice(FAMILIES)
     reference = solver_of(family, "torch")
     exact = expected(reference, case._replace(chain=case.chain.double()))
     near = is_well_conditioned(reference, case, exact)
-    tally.count("chains")
-    tally.count("chains without near-ties", near)
+    outcome.count("chains")
+    outcome.count("chains without near-ties", near)
     wrong = []
     for backend in backends_of(family, small):
         found = answers(solver_of(family, backend), case)
-        tally.count("comparisons")
+        outcome.count("comparisons")
         wrong += [
             f"{family}, {backend}: {said}" for said in problems(family, found, exact, case, near)
         ]
     wrong += decoder_problems(case, small)
     for said in wrong:
-        tally.fail(f"seed {seed} ({described}): {said}")
+        outcome.fail(f"seed {seed} ({described}): {said}")
 
 
 def draw(rng: random.Random) -> tuple[Case, bool, str]:
-    """A chain with gold tags, whether it is small enough for the naive kernels, and its kind."""
+    """Return a chain with gold tags, whether the naive kernels support it, and a description."""
     small = rng.random() < 0.2
     longest = 4 if small else rng.choice([3, 7, 8, 12, 16, 21])
     batch = rng.randint(1, 3) if small else rng.choice([1, 3, 8])

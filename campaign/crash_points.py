@@ -1,12 +1,15 @@
-"""Crash points: every operation on the disk, of every way to write, fails in every way.
+"""Let every disk operation fail in every way while a training run or a model is written.
 
-A scenario writes a run or a model. It is tried once without a fault, which counts its operations
-and shows how it should end. Then each of its operations fails with each of `FAULTS`, in a process
-of its own that is forked from this one, and a second process looks at what is left: a model that
-was saved before can be loaded; writing again is accepted; the outcome then equals, byte by byte,
-that of a run without a fault; and nothing else is left behind.
+A scenario writes a training run or a model. It first runs without a fault, which gives the list of
+its disk operations and the right outcome. Then, in forked processes, each operation fails with each
+of `FAULTS`. After each fault a second process checks four things:
 
-A failure names scenario, fault and operation. To repeat one point:
+- a model that was saved before the fault can be loaded;
+- writing again succeeds;
+- the outcome then equals the outcome without a fault, byte by byte;
+- no other files are left.
+
+A failure names the scenario, the fault and the operation. To repeat one crash point:
 
     python -m campaign.crash_points "resume" lost 17
 """
@@ -26,20 +29,21 @@ from typing import Any
 import torch
 
 from bcrf.cli.errors import explain
-from bcrf.tagging import Tagger, atomic_folder
-from bcrf.training import Config, Epoch, train
+from bcrf.tagger import Tagger
+from bcrf.tagger.files import atomic_folder
+from bcrf.tagger.training import Config, Epoch, train
 from tests.tagger_cases import config, weights_equal
 
 from .faulty_disk import CRASHED, FAULTS, FaultyDisk, can_strike
+from .outcome import PartOutcome
 from .processes import Child, folder_in_memory
-from .tally import Tally
 
 __all__ = ["run"]
 
-# Of the sample: every fifth operation, and another one of five for each fault.
+# A sample tries every fifth operation. Each fault has a different offset.
 _STRIDE = 5
 
-# What differs from run to run in metrics.jsonl.
+# Fields of metrics.jsonl that differ from run to run.
 _TIMES = ("seconds", "dev_seconds", "tokens_per_second")
 
 _SETTINGS: dict[str, dict[str, Any]] = {
@@ -48,17 +52,17 @@ _SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def run(sample: bool) -> Tally:
-    """Try all crash points, or every fifth one."""
+def run(sample: bool) -> PartOutcome:
+    """Try all crash points, or every fifth one for a sample."""
     torch.set_num_threads(1)  # a process with threads must not be forked
-    tally = Tally()
+    outcome = PartOutcome()
     with _laboratory() as lab:
-        gc.freeze()  # or else every child copies what its collector looks at
+        gc.freeze()  # otherwise garbage collection in a child would copy the memory pages it visits
         for scenario in scenarios(lab):
             if sample and not scenario.in_sample:
                 continue
             operations = scenario.list_operations()
-            tally.count("operations", len(operations))
+            outcome.count("operations", len(operations))
             for number, fault in enumerate(FAULTS):
                 points = [
                     (at, operation)
@@ -67,10 +71,10 @@ def run(sample: bool) -> Tally:
                 ]
                 for at, operation in points[number % _STRIDE :: _STRIDE] if sample else points:
                     problem = scenario.try_fault(fault, at)
-                    tally.count(f"crash points ({fault})")
+                    outcome.count(f"crash points ({fault})")
                     if problem:
-                        tally.fail(f'"{scenario.name}" {fault} {at} ({operation}): {problem}')
-    return tally
+                        outcome.fail(f'"{scenario.name}" {fault} {at} ({operation}): {problem}')
+    return outcome
 
 
 # ------------------------------------------------------------------------------------ scenarios
@@ -78,13 +82,13 @@ def run(sample: bool) -> Tally:
 
 @dataclass(frozen=True)
 class Laboratory:
-    """What all scenarios share.
+    """The folders and models that all scenarios share.
 
     Args:
-        folder: for everything.
-        settings: of a run, whose output is `folder/disk/run`.
-        finished: copy of the output of a run without faults.
-        begun: copy of the output of a run that was stopped after its first epoch.
+        folder: the folder that contains all other folders.
+        settings: settings of a training run with the output folder `folder/disk/run`.
+        finished: copy of the output of a training run without faults.
+        begun: copy of the output of a training run that was stopped after its first epoch.
         model, other: two models.
     """
 
@@ -120,18 +124,19 @@ def _laboratory() -> Iterator[Laboratory]:
 
 
 class Scenario:
-    """One way to write, with faults.
+    """One way to write a training run or a model on a faulty disk.
 
     Args:
-        name: for the reports.
-        lab: what it works with.
-        start: what is in the folder `run` before; None: nothing.
-        write: the work, in which the disk fails; it calls its argument when a model is saved that
-            must not be lost any more.
-        check: looks at the folder afterwards, writes again, and raises if anything is wrong. Its
-            argument says whether there must be a model.
-        exchange: whether the system can swap two folders in one step.
-        in_sample: whether the sample tries it.
+        name: the name of the scenario in reports.
+        lab: the shared folders and models.
+        start: folder with the initial content of `run`; None: `run` does not exist at first.
+        write: function that writes while the disk fails. It calls its argument when a model has
+            been saved; from then on, the model must not be lost.
+        check: function that checks the folder after the fault, writes again, and raises an
+            exception if anything is wrong. Its arguments are whether there must be a model, and the
+            number of the operation.
+        exchange: whether the system can exchange two folders in one step.
+        in_sample: whether a sample includes this scenario.
     """
 
     def __init__(
@@ -147,10 +152,10 @@ class Scenario:
         self.name, self.lab, self.start = name, lab, start
         self.write, self.check = write, check
         self.exchange, self.in_sample = exchange, in_sample
-        self._saved_at: int | None = None  # operations done when a model is saved for good
+        self._saved_at: int | None = None  # number of operations until a model is saved durably
 
     def list_operations(self) -> list[str]:
-        """Run without a fault; its operations."""
+        """Run the scenario without a fault, and return the list of its disk operations."""
         self._prepare()
         report = self.lab.folder / "operations"
         code, text = Child(lambda: self._write(None, 0, report)).wait()
@@ -160,7 +165,7 @@ class Scenario:
         return list(found["operations"])
 
     def try_fault(self, fault: str, at: int) -> str:
-        """What is wrong after this fault; nothing if all is well."""
+        """Run the scenario with a fault; return a text that says what is wrong, or ""."""
         self._prepare()
         code, text = Child(lambda: self._write(fault, at, None)).wait()
         if code not in (0, CRASHED):
@@ -194,7 +199,7 @@ class Scenario:
 
 
 def scenarios(lab: Laboratory) -> list[Scenario]:
-    """All ways to write."""
+    """Return all scenarios."""
     output = lab.disk / "run"
     expected = _outcome(lab.finished)
 
@@ -214,7 +219,7 @@ def scenarios(lab: Laboratory) -> list[Scenario]:
         log = output / "metrics.jsonl"
         for line in log.read_bytes().split(b"\n")[:-1] if log.exists() else []:
             json.loads(line)
-        # A run that is overwritten may be resumed as well, or overwritten again.
+        # After a crash while overwriting, the user can resume or overwrite again. We alternate.
         again = overwrite and at % 2 == 0
         for _ in train(lab.settings, resume=not again, overwrite=again):
             pass
@@ -228,7 +233,7 @@ def scenarios(lab: Laboratory) -> list[Scenario]:
         check_run(must_exist, at, overwrite=True)
 
     def save(saved: Callable[[], None]) -> None:
-        saved()  # the other model is there all the time
+        saved()  # the other model has been there from the beginning
         lab.model.save(output)
 
     def check_model(must_exist: bool, at: int) -> None:
@@ -258,7 +263,7 @@ def scenarios(lab: Laboratory) -> list[Scenario]:
 
 
 def _outcome(folder: Path) -> dict[str, object]:
-    """Everything in the folder of a run, by name, but for times."""
+    """Return file name -> content for the folder of a training run, without times."""
     found: dict[str, object] = {}
     for path in folder.rglob("*"):
         name = path.relative_to(folder).as_posix()
@@ -283,7 +288,7 @@ def _repeat(name: str, fault: str, at: int) -> int:
         for number, operation in enumerate(scenario.list_operations(), start=1):
             print(f"{number}: {operation}{'  <-- ' + fault if number == at else ''}")
         problem = scenario.try_fault(fault, at)
-        print(problem or "all is well")
+        print(problem or "no problem")
     return 1 if problem else 0
 
 

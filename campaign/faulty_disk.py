@@ -1,12 +1,13 @@
-"""A disk that fails at the k-th operation: a shim over what Python writes to files and folders.
+"""Simulate a disk that fails at the k-th operation.
 
-`FaultyDisk.install` replaces the functions of `os`, `open` and the exchange of two folders in this
-process, for paths below one folder. It counts every operation that changes the disk, and strikes at
-the one whose number it was given.
+`FaultyDisk.install` replaces functions of `os`, the function `open`, and the exchange of two
+folders in this process. The replacements apply to paths below one folder. They count all
+operations that change the disk, and make one of them fail.
 
-For lost writes it keeps a model of what has reached the disk. The data of a file have once the file
-was synced. Changes of folders (new, renamed and removed entries) reach it in their order, as in a
-journaling file system, at the latest when a folder that they changed is synced.
+To simulate lost writes, `FaultyDisk` tracks which changes have reached the disk. The data of a file
+reach the disk when the file is synced. Changes of folders (new, renamed and removed entries) reach
+the disk in their order, as in a journaling file system. A change has reached the disk at the latest
+when one of the changed folders is synced.
 """
 
 from __future__ import annotations
@@ -20,28 +21,28 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bcrf.tagging import atomic_folder
+from bcrf.tagger.files import atomic_folder
 
 __all__ = ["CRASHED", "FAULTS", "FaultyDisk", "can_strike"]
 
 FAULTS = {
     "kill": "the process ends before the operation",
     "torn": "the process ends after half of a write",
-    "lost": "the process ends, and all that was not synced is lost",
+    "lost": "the process ends, and everything that was not synced is lost",
     "ENOSPC": "from now on nothing can be added to the disk",
     "EIO": "the operation fails, once",
-    "short": "a write writes half of its bytes, and says so",
+    "short": "a write writes half of its bytes, and returns that number",
 }
 
 CRASHED = 77
-"""Exit code of a process that was ended by a fault."""
+"""Exit code of a process that a simulated crash has ended."""
 
-# Operations for which a file system needs space.
+# Operations that need space on the disk.
 _ADDING = {"open", "write", "mkdir", "rename", "exchange", "fsync"}
 
 
 def can_strike(fault: str, operation: str) -> bool:
-    """Whether a fault makes a difference at an operation, such as "write run/metrics.jsonl"."""
+    """Whether a fault can occur at an operation such as "write run/metrics.jsonl"."""
     kind = operation.partition(" ")[0]
     if fault in ("torn", "short"):
         return kind == "write"
@@ -52,11 +53,11 @@ class FaultyDisk:
     """A disk below `root` that fails at one operation.
 
     Args:
-        root: paths below it are covered.
-        fault: one of `FAULTS`; None: only count.
-        at: the number of the operation, from 1; one that the fault can strike.
-        graveyard: an empty folder of the same file system, outside of `root`; removed files wait
-            there for the case that their removal is lost.
+        root: operations on paths below this folder may fail.
+        fault: one of `FAULTS`; None: only count operations.
+        at: number of the operation that fails, from 1. `can_strike` must be true for it.
+        graveyard: an empty folder on the same file system, outside of `root`. Removed files are
+            moved there, because a lost removal must be undone.
     """
 
     def __init__(self, root: Path, fault: str | None, at: int, graveyard: Path) -> None:
@@ -64,10 +65,11 @@ class FaultyDisk:
         self.graveyard = graveyard
         self.operations: list[str] = []
         self._full = False
-        # Changes of folders, each with the folders and how to undo it; the first ones are durable.
+        # Changes of folders in their order. Each entry holds the changed folders and a function
+        # that undoes the change. The first `_durable` entries have reached the disk.
         self._changes: list[tuple[set[str], Callable[[], object]]] = []
         self._durable = 0
-        # Files that were changed since they were synced: their handles, and what is on the disk.
+        # Inode of each file with unsynced changes -> its handle, and its data on the disk.
         self._unsynced: dict[int, tuple[int, bytes]] = {}
         self._real = {
             name: getattr(os, name)
@@ -76,7 +78,7 @@ class FaultyDisk:
         self._real_open, self._real_exchange = io.open, atomic_folder._exchange
 
     def install(self) -> None:
-        """Replace the functions, for the rest of this process."""
+        """Replace the functions until this process ends."""
         os.mkdir, os.open, os.rename = self._mkdir, self._os_open, self._rename  # type: ignore
         os.replace = self._rename  # type: ignore
         os.unlink, os.remove, os.rmdir = self._unlink, self._unlink, self._rmdir  # type: ignore
@@ -84,11 +86,11 @@ class FaultyDisk:
         io.open = builtins.open = self._open  # type: ignore
         atomic_folder._exchange = self._exchange
 
-    # The functions
+    # Replacements of the functions
 
     def _mkdir(self, path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
         where = self._place(path, dir_fd)
-        if os.path.exists(where):  # an error, and no change
+        if os.path.exists(where):  # the real function raises an error and changes nothing
             where = ""
         if where:
             self.before("mkdir", where)
@@ -176,10 +178,10 @@ class FaultyDisk:
         elif status.st_ino in self._unsynced:
             os.close(self._unsynced.pop(status.st_ino)[0])
 
-    # Counting and striking
+    # Counting and failing
 
     def before(self, operation: str, where: str) -> None:
-        """Count an operation; strike if it is the one."""
+        """Count an operation, and let it fail if its number is `at`."""
         if self._full and operation in _ADDING:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self.operations.append(f"{operation} {os.path.relpath(where, self.root)}")
@@ -201,7 +203,7 @@ class FaultyDisk:
         return len(self.operations) == self.at
 
     def changes_data(self, file: io.FileIO) -> None:
-        """Note that the data of a file are about to change."""
+        """Store the data of a file before they change."""
         number = os.fstat(file.fileno()).st_ino
         if number not in self._unsynced:
             with self._real_open(f"/proc/self/fd/{file.fileno()}", "rb") as reading:
@@ -214,7 +216,7 @@ class FaultyDisk:
         self._changes.append(({os.path.dirname(path) for path in paths}, undo))
 
     def _lose(self) -> None:
-        """Bring everything to the state that has reached the disk."""
+        """Undo all changes that have not reached the disk."""
         for handle, content in self._unsynced.values():
             os.ftruncate(handle, 0)
             os.pwrite(handle, content, 0)
@@ -222,25 +224,25 @@ class FaultyDisk:
             undo()
 
     def _place(self, path: Any, folder: int | None = None) -> str:
-        """The whole path, if it is below the root; else nothing."""
+        """Return the absolute path if it is below the root, otherwise ""."""
         if isinstance(path, int):
             return ""
         base = "" if folder is None else os.readlink(f"/proc/self/fd/{folder}")
         name = os.path.abspath(os.path.join(base, os.fsdecode(path)))
-        # The last part may be a link, or not exist.
+        # We do not resolve the last part: it may be a link, or it may not exist.
         whole = os.path.join(os.path.realpath(os.path.dirname(name)), os.path.basename(name))
         return whole if whole.startswith(self.root + os.sep) else ""
 
 
 class _File(io.FileIO):
-    """A file on the disk, opened for writing."""
+    """A file on the faulty disk, opened for writing."""
 
     def __init__(self, disk: FaultyDisk, path: str, mode: str) -> None:
         self._disk = disk
         self._path = disk._place(path)
         new = not os.path.exists(self._path)
         disk.before("open", self._path)
-        if not new and "w" in mode:  # truncated below, which is a change of its data
+        if not new and "w" in mode:  # opening truncates the file, which changes its data
             with io.FileIO(path, "r+") as before:
                 disk.changes_data(before)
         super().__init__(path, mode)

@@ -1,7 +1,7 @@
-"""`python -m campaign.guided READER RUNS FOLDER`: inputs that atheris chooses by coverage.
+"""`python -m campaign.guided READER RUNS FOLDER`: fuzz a reader with inputs chosen by coverage.
 
-FOLDER holds the inputs to begin with. Every failure is a line `failure: ...` on standard output;
-libFuzzer, which never returns, writes its counts to standard error.
+FOLDER holds the initial inputs. Every failure is printed as a line `failure: ...`. libFuzzer never
+returns; it writes its counts to standard error.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from pathlib import Path
 
 import atheris
 
-# An editable install has a loader of its own, whose modules atheris does not instrument. So the
-# sources are imported as they lie in the repository.
+# atheris does not instrument modules that are imported by the loader of an editable install. We
+# therefore import the sources from the repository.
 sys.meta_path[:] = [
     finder for finder in sys.meta_path if not type(finder).__module__.startswith("_editable")
 ]
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
-# The import instruments the modules: nothing may have imported them before.
+# atheris instruments modules while it imports them, so they must not be imported earlier.
 with atheris.instrument_imports(include=["bcrf"]):
     from .readers import SHOWN_FAILURES, failure_of
 
 
 def main() -> None:
-    """Run one reader on inputs that reach new code."""
+    """Fuzz one reader with inputs that reach new code, and print its failures."""
     name, runs, folder = sys.argv[1:]
     failures: set[str] = set()
 

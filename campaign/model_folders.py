@@ -1,7 +1,7 @@
-"""Tampered model folders: each is loaded, or refused in one line that names a file.
+"""Load tampered model folders. Each must load, or be refused by a one-line error with a file name.
 
-Loading happens in a forked process with a limit on time and memory. Most folders have right
-digests, as whoever tampers with a model on purpose would write them.
+Loading runs in a forked process with limits on time and memory. Most tampered folders have correct
+checksums, because an attacker would update them.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from typing import Any
 import safetensors.torch
 import torch
 
-from bcrf.tagging import ModelError, Tagger
+from bcrf.tagger import ModelError, Tagger
 from tests.tagger_cases import config, trained
 from tests.tagger_cases import run as train
 from tests.tampering import change_description, reseal
 
+from .outcome import PartOutcome
 from .processes import Child, limit_memory
-from .tally import Tally
 
 __all__ = ["run"]
 
 _FULL, _SAMPLE = 2000, 200
 
-# A tiny model is loaded in a tenth of a second and 50 MB; the limits leave room for a busy machine.
+# A tiny model loads in 0.1 s and needs 50 MB. The limits leave room for a busy machine.
 _SECONDS = 20.0
 _MEMORY = 1 << 30
 
-# What stands in the place of a value in JSON.
+# Replacements for values in JSON files.
 _VALUES: list[Any] = [
     None, True, False, 0, -1, 1, 2, 1.5, -0.0, 10**9, 10**18, -(10**9), 10**400, 1e308,
     float("nan"), float("inf"), "", "x", "\ud800", "../x", "/dev/zero", "a" * 10_000, [], {}, [[]],
@@ -43,46 +43,50 @@ _VALUES: list[Any] = [
     "bregman-1000000000", "mean_field-1000000000", "bregman-0", "viterbi", "O", "BIOES",
 ]  # fmt: skip
 
-# How a process that loads a model may end.
+# Exit codes of a process that loads a model. All others are failures.
 _LOADED, _REFUSED = 0, 3
 _ENDS = {_LOADED: "loaded and used", _REFUSED: "refused in one line"}
 
 _DEEP = "[" * 50_000 + "]" * 50_000
 
 
-def run(sample: bool) -> Tally:
-    """Load tampered folders."""
-    tally = Tally()
-    torch.set_num_threads(1)  # a fork has no other threads
+def run(sample: bool) -> PartOutcome:
+    """Load tampered model folders, and count how loading ends."""
+    outcome = PartOutcome()
+    torch.set_num_threads(1)  # a forked process has only one thread
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         originals = [_plain_model(root / "plain"), _encoder_model(root / "encoder")]
         for original in originals:
-            Tagger.load(original).tag([["the", "cat"]])  # imports what forks will need
+            Tagger.load(original).tag([["the", "cat"]])  # imports the modules that the forks need
         for seed in range(_SAMPLE if sample else _FULL):
-            _try(seed, originals[seed % 2], root / "tampered", tally)
-    return tally
+            _try(seed, originals[seed % 2], root / "tampered", outcome)
+    return outcome
 
 
-def _try(seed: int, original: Path, folder: Path, tally: Tally) -> None:
+def _try(seed: int, original: Path, folder: Path, outcome: PartOutcome) -> None:
     shutil.copytree(original, folder)
     choice = random.Random(seed)
     changes = [choice.choice(_CHANGES) for _ in range(choice.choice([1, 1, 1, 2, 3]))]
-    changes.sort(key=_CHANGES.index)  # changes of JSON first, while it still is JSON
+    changes.sort(
+        key=_CHANGES.index
+    )  # JSON values change first, while the files are still valid JSON
     names = ", ".join(change.__name__.strip("_") for change in changes)
     for change in changes:
         change(choice, folder)
     code, text = Child(lambda: _load(folder)).wait(_SECONDS)
     shutil.rmtree(folder)
-    tally.count("tampered folders")
+    outcome.count("tampered folders")
     if code in _ENDS:
-        tally.count(_ENDS[code])
+        outcome.count(_ENDS[code])
     else:
-        tally.fail(f"seed {seed} ({original.parent.name}; {names}): exit code {code}, {text:.300}")
+        outcome.fail(
+            f"seed {seed} ({original.parent.name}; {names}): exit code {code}, {text:.300}"
+        )
 
 
 def _load(folder: Path) -> int:
-    """Load the model and tag with it; an exit code of `_ENDS`. Any other error is a failure."""
+    """Load the model and tag with it; return an exit code of `_ENDS`. Other errors are raised."""
     limit_memory(_MEMORY)
     try:
         Tagger.load(folder).tag([["the", "cat", "saw"], []])
@@ -104,7 +108,7 @@ def _plain_model(folder: Path) -> Path:
 
 
 def _encoder_model(folder: Path) -> Path:
-    from tests.test_nn_pretrained import bert, tokenizer
+    from tests.tagger.test_nn_pretrained import bert, tokenizer
 
     bert().save_pretrained(folder / "source")
     tokenizer().save_pretrained(folder / "source")
@@ -114,7 +118,7 @@ def _encoder_model(folder: Path) -> Path:
     return folder / "model"
 
 
-# Ways to tamper; each takes a source of randomness and the folder
+# Functions that tamper; the arguments are a random number generator and the folder
 
 
 def _change_a_value(choice: random.Random, folder: Path) -> None:
@@ -163,7 +167,7 @@ def _change_weights(choice: random.Random, folder: Path) -> None:
 
 
 def _change_bytes(choice: random.Random, folder: Path) -> None:
-    """Flip, cut or insert bytes in a file; half of the time with new digests."""
+    """Flip, cut or insert bytes in a file. Half of the time, update the checksums."""
     path = _some_file(choice, folder)
     content = bytearray(path.read_bytes())
     place = choice.randrange(len(content) + 1)
@@ -174,7 +178,7 @@ def _change_bytes(choice: random.Random, folder: Path) -> None:
         del content[place:]
     elif action == "insert":
         content[place:place] = choice.choice([b"\0", b"\xff" * 9, b"{", b"[" * 5000, b"9" * 5000])
-    else:  # the first bytes of safetensors are the length of the header
+    else:  # a safetensors file begins with the length of its header
         content[: min(8, len(content))] = choice.randbytes(min(8, len(content)))
     path.write_bytes(content)
     if path.name != "model.json" and choice.random() < 0.5:
@@ -182,7 +186,7 @@ def _change_bytes(choice: random.Random, folder: Path) -> None:
 
 
 def _change_the_header(choice: random.Random, folder: Path) -> None:
-    """Change a value in the header of the weights."""
+    """Change a value in the header of the weights file."""
     path = folder / "model.safetensors"
     content = path.read_bytes()
     size = int.from_bytes(content[:8], "little")
@@ -194,7 +198,7 @@ def _change_the_header(choice: random.Random, folder: Path) -> None:
 
 
 def _replace_a_file(choice: random.Random, folder: Path) -> None:
-    """Put nothing, a link, a pipe, a folder or a sparse file in the place of a file."""
+    """Remove a file, or replace it by a link, a pipe, a folder, a sparse file or deep JSON."""
     path = _some_file(choice, folder)
     content = path.read_bytes()
     path.unlink()
@@ -216,7 +220,7 @@ def _replace_a_file(choice: random.Random, folder: Path) -> None:
 
 
 def _add_a_file(choice: random.Random, folder: Path) -> None:
-    """Add a file; half of the time it is listed."""
+    """Add a file. Half of the time, add it to the checksums."""
     encoder = folder / "encoder"
     place = encoder if encoder.is_dir() and choice.random() < 0.7 else folder
     name = choice.choice(["x.py", "added_tokens.json", "vocab.txt", "x.bin", "x", "é.json"])
@@ -226,8 +230,8 @@ def _add_a_file(choice: random.Random, folder: Path) -> None:
 
 
 def _seal(folder: Path) -> None:
-    """Write right digests, unless another change has made that impossible."""
-    with suppress(ValueError):  # `model.json` is no JSON any more
+    """Write correct checksums, if `model.json` can still be read."""
+    with suppress(ValueError):  # `model.json` is no longer valid JSON
         reseal(folder)
 
 

@@ -1,4 +1,4 @@
-"""Random changes of small files: of bytes, lines and fields, with odd characters and numbers."""
+"""Change small files at random: bytes, lines and fields, with unusual characters and numbers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _ODD = [
 
 
 def mutate(seeds: list[bytes], chance: random.Random) -> bytes:
-    """One of the seeds after some random changes."""
+    """Return one of the seeds after one to four random changes."""
     data = chance.choice(seeds)
     for _ in range(chance.randint(1, 4)):
         data = chance.choice(_CHANGES)(data, seeds, chance)
@@ -107,7 +107,7 @@ def _change_lines(data: bytes, seeds: list[bytes], chance: random.Random) -> byt
 
 
 def _change_fields(data: bytes, seeds: list[bytes], chance: random.Random) -> bytes:
-    """Swap, remove, repeat or replace what stands between separators."""
+    """Swap, remove, repeat or replace text between separators."""
     fields = re.split(rb"([\t \n|=,:])", data)
     at, to = (2 * chance.randrange(len(fields) // 2 + 1) for _ in range(2))
     change = chance.randrange(4)

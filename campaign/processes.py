@@ -1,4 +1,4 @@
-"""Forked processes for parts of the campaign: torch is imported once, and each try has its own."""
+"""Run each trial in a forked process of its own, so that torch is imported only once."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["Child", "folder_in_memory", "limit_memory"]
 
 
 class Child:
-    """Work in a forked process.
+    """A function that runs in a forked process.
 
     Args:
-        work: returns the exit code; None: 0.
+        work: the function; it returns the exit code, or None for 0.
     """
 
     def __init__(self, work: Callable[[], int | None]) -> None:
@@ -32,13 +32,13 @@ class Child:
         self._pipe = reading
 
     def wait(self, seconds: float | None = None) -> tuple[int, str]:
-        """Wait until it ends; its exit code, and the error that it ended with, in one line.
+        """Wait until the child ends; return its exit code, and its error as one line.
 
-        A child that takes longer than `seconds` is killed. The exit code of a child that was killed
-        is the negative number of the signal.
+        A child that takes longer than `seconds` is killed. The exit code of a killed child is minus
+        the number of the signal.
         """
         with os.fdopen(self._pipe, "rb") as pipe:
-            # A child writes at its end only, so that the pipe is ready when the child has ended.
+            # A child writes only when it ends, so the pipe becomes readable when the child ends.
             if not select.select([pipe], [], [], seconds)[0]:
                 os.kill(self.process, signal.SIGKILL)
             text = " ".join(pipe.read().decode(errors="replace").split())
@@ -46,7 +46,7 @@ class Child:
 
 
 def limit_memory(more: int) -> None:
-    """Let this process take at most `more` bytes of address space beyond what it has."""
+    """Limit the address space of this process to its present size plus `more` bytes."""
     with open("/proc/self/statm") as file:
         pages = int(file.read().split()[0])
     limit = pages * os.sysconf("SC_PAGE_SIZE") + more
@@ -54,7 +54,7 @@ def limit_memory(more: int) -> None:
 
 
 def _work(work: Callable[[], int | None], pipe: int) -> None:
-    """Do the work, and end this process, whatever happens."""
+    """Run the function, then end this process, even if the function raises an exception."""
     code = 1
     try:
         code = work() or 0
@@ -68,7 +68,7 @@ def _work(work: Callable[[], int | None], pipe: int) -> None:
 
 @contextmanager
 def folder_in_memory(prefix: str) -> Iterator[Path]:
-    """A temporary folder, in memory if possible: syncing costs nothing there."""
+    """Yield a temporary folder. It is in memory if possible, because syncing is then free."""
     shared = Path("/dev/shm")
     parent = shared if os.access(shared, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix=prefix, dir=parent) as name:

@@ -1,4 +1,4 @@
-"""Small valid files of every reader, which the campaign mutates."""
+"""Provide small valid files for every reader. The campaign mutates them."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ _SUMS = f"{'0a' * 32}  xx_toy-ud-train.conllu\n{'F' * 64} *./xx_toy-ud-dev.conll
 
 
 def _pieces(name: str) -> list[bytes]:
-    """Some short pieces of a sample corpus, cut at empty lines."""
+    """Return short pieces of a sample corpus, cut at empty lines."""
     blocks = (_SAMPLES / name).read_bytes().split(b"\n\n")
     return [b"\n\n".join(blocks[at : at + 3]) + b"\n\n" for at in range(0, 30, 10)]
 
@@ -128,4 +128,4 @@ SEEDS: dict[str, list[bytes]] = {
     ],
     "treebank note": [b"http://host/x\n", "/data/tr\u00e9sor\n".encode()],
 }
-"""By the name of the reader."""
+"""Name of a reader -> valid files."""

@@ -1,18 +1,18 @@
-"""Mutated inputs: every reader either reads them or says in its own kind of error why not.
+"""Give mutated files to every reader. It must read them, or raise its own kind of error.
 
 Each reader gets mutations of small valid files: flipped, deleted and inserted bytes, repeated
-lines, swapped fields, spliced files, odd characters, huge numbers, deep nesting. For each of them
+lines, swapped fields, spliced files, unusual characters, huge numbers, deep nesting. Each file must
+pass these checks:
 
-- nothing but DataError, UserError or FetchError is raised;
-- the blocks of the sentences that are read make up the file, byte for byte;
-- writing a sentence's own tags into it gives its own bytes (CoNLL-U and columns), or the same words
-  and tags (JSON lines);
-- a sentence that is written anew in CoNLL-U, columns or JSON lines has the same words when it is
-  read again;
-- it takes less than a second.
+- The reader raises no exception other than DataError, UserError or FetchError.
+- The blocks of the sentences, joined, equal the file byte for byte.
+- Filling a sentence with its own tags gives the same bytes (CoNLL-U and columns), or the same words
+  and tags (JSON lines).
+- A sentence that is written as CoNLL-U, columns or JSON lines and read again has the same words.
+- Reading takes less than a second.
 
-The long version adds executions guided by the coverage of the readers, where `atheris` is installed
-(`pip install 'bcrf[fuzz]'`). `repeat(name, seed)` runs one mutation again.
+A full run also fuzzes the readers with inputs chosen by coverage, if `atheris` is installed
+(`pip install '.[fuzz]'`). `repeat(name, seed)` repeats one mutation.
 """
 
 from __future__ import annotations
@@ -30,56 +30,56 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bcrf import tasks
 from bcrf.cli.errors import UserError, explain
-from bcrf.cli.train import _config
-from bcrf.data import DataError, Sentence, Word, format_named, read_with_errors, surface
-from bcrf.fetching import FetchError
-from bcrf.fetching.checksums import parse_sums, read_sums
-from bcrf.fetching.download import _left_over
-from bcrf.fetching.universal import _present
+from bcrf.cli.train import load_config
+from bcrf.tagger import tasks
+from bcrf.tagger.data import DataError, Sentence, Word, format_named, read_with_errors, surface
+from bcrf.tagger.fetching import FetchError
+from bcrf.tagger.fetching.cache import parse_checksums, read_checksums
+from bcrf.tagger.fetching.download import find_partial_download
+from bcrf.tagger.fetching.treebanks import load_cached_treebank
 
 from .mutations import mutate
+from .outcome import PartOutcome
 from .reader_seeds import SEEDS, URL
-from .tally import Tally
 
 __all__ = ["READERS", "failure_of", "repeat", "run"]
 
 ROOT = Path(__file__).parent.parent
 
-MUTATIONS, SAMPLE_MUTATIONS = 20_000, 125  # of each reader
-GUIDED_RUNS = 10_000  # of each reader
+MUTATIONS, SAMPLE_MUTATIONS = 20_000, 125  # for each reader
+GUIDED_RUNS = 10_000  # for each reader
 SECONDS = 1.0
-SHOWN_FAILURES = 10  # of each reader
+SHOWN_FAILURES = 10  # for each reader
 
 
-def run(sample: bool) -> Tally:
+def run(sample: bool) -> PartOutcome:
     """Read mutated inputs with every reader."""
-    tally = Tally()
+    outcome = PartOutcome()
     for name in READERS:
         failures = 0
         for seed in range(SAMPLE_MUTATIONS if sample else MUTATIONS):
-            tally.count("mutated inputs")
+            outcome.count("mutated inputs")
             failure = repeat(name, seed)
             if failure is not None:
                 failures += 1
                 if failures <= SHOWN_FAILURES:
-                    tally.fail(f"{name}, seed {seed}: {failure}")
+                    outcome.fail(f"{name}, seed {seed}: {failure}")
         if failures > SHOWN_FAILURES:
-            tally.fail(f"{name}: {failures - SHOWN_FAILURES} more")
+            outcome.fail(f"{name}: {failures - SHOWN_FAILURES} more")
     if not sample and importlib.util.find_spec("atheris") is not None:
         for name in READERS:
-            _run_guided(name, tally)
-    return tally
+            _run_guided(name, outcome)
+    return outcome
 
 
 def repeat(name: str, seed: int) -> str | None:
-    """Read one mutated input; what went wrong with it, with its bytes."""
+    """Read one mutated input; return what went wrong, with the input, or None."""
     return failure_of(name, mutate(SEEDS[name], random.Random(f"{name} {seed}")))
 
 
 def failure_of(name: str, data: bytes) -> str | None:
-    """Let a reader read `data`; what went wrong, None if nothing did."""
+    """Read `data` with a reader; return what went wrong, or None."""
     start = time.process_time()
     try:
         READERS[name](data)
@@ -93,8 +93,8 @@ def _shown(data: bytes) -> str:
     return repr(data) if len(data) <= 600 else f"{data[:300]!r} ... {data[-300:]!r}"
 
 
-def _run_guided(name: str, tally: Tally) -> None:
-    """Let atheris choose inputs, in a process of its own because it ends the one that it is in."""
+def _run_guided(name: str, outcome: PartOutcome) -> None:
+    """Fuzz a reader with atheris. It ends its process, so we run it in another process."""
     with tempfile.TemporaryDirectory() as folder:
         for number, data in enumerate(SEEDS[name]):
             Path(folder, f"seed-{number}").write_bytes(data)
@@ -105,14 +105,16 @@ def _run_guided(name: str, tally: Tally) -> None:
             errors="replace",
             cwd=ROOT,
         )
-    found = re.search(r"^#(\d+)\s+DONE +cov: ", done.stderr, re.MULTILINE)  # not without coverage
+    found = re.search(
+        r"^#(\d+)\s+DONE +cov: ", done.stderr, re.MULTILINE
+    )  # libFuzzer omits this line if it measured no coverage
     if found is None:
-        tally.fail(f"{name}, guided: ended with code {done.returncode}: {done.stderr[-300:]!r}")
+        outcome.fail(f"{name}, guided: ended with code {done.returncode}: {done.stderr[-300:]!r}")
         return
-    tally.count("inputs chosen by coverage", int(found[1]))
+    outcome.count("inputs chosen by coverage", int(found[1]))
     for line in done.stdout.splitlines():
         if line.startswith("failure: "):
-            tally.fail(f"{name}, guided: {line.removeprefix('failure: ')}")
+            outcome.fail(f"{name}, guided: {line.removeprefix('failure: ')}")
 
 
 # ---------------------------------------------------------------------------------- what is checked
@@ -146,7 +148,7 @@ def _read_sentences(format: str) -> Callable[[bytes], None]:
 
 
 def _allow(expected: type[Exception], function: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of a call; None if it raises the error that it may raise."""
+    """Return the result of a call; None if the call raises the expected error."""
     try:
         return function(*arguments)
     except expected as error:
@@ -186,7 +188,10 @@ def _check_composing(sentence: Sentence) -> None:
 
 
 def _is_told_by_columns(words: Sequence[str]) -> bool:
-    """Whether a column file tells words from the start of a document and from byte order marks."""
+    """Whether a column file can hold these words.
+
+    It cannot if a word looks like a document mark or begins with a byte order mark.
+    """
     marked = any(word.startswith("\ufeff") and len(word) > 1 for word in words)
     return not marked and words[0] != "-DOCSTART-"
 
@@ -203,7 +208,7 @@ def _read_settings(suffix: str) -> Callable[[bytes], None]:
         path = _SCRATCH / f"config.{suffix}"
         path.write_bytes(data)
         try:
-            _config(str(path), {})
+            load_config(str(path), {})
         except (UserError, OSError) as error:  # OSError: too long
             message = explain(error) or ""
             if not message.startswith(f"{path}: ") or "\n" in message:
@@ -213,31 +218,31 @@ def _read_settings(suffix: str) -> Callable[[bytes], None]:
 
 
 def _read_checksums(data: bytes) -> None:
-    _allow(FetchError, parse_sums, data.decode("utf-8", "replace"), "x")
+    _allow(FetchError, parse_checksums, data.decode("utf-8", "replace"), "x")
     (_SCRATCH / "SHA256SUMS").write_bytes(data)
-    _allow(FetchError, read_sums, _SCRATCH)
+    _allow(FetchError, read_checksums, _SCRATCH)
 
 
 def _read_note(data: bytes) -> None:
-    """What a download leaves beside its beginning."""
+    """Read the note that an interrupted download leaves next to its data."""
     note, part = _SCRATCH / "x.part.json", _SCRATCH / "x.part"
     note.write_bytes(data)
     part.write_bytes(b"1\t")
-    size, validator = _left_over(URL, part, note)
+    size, validator = find_partial_download(URL, part, note)
     assert size in (0, 2)
     assert isinstance(validator, str)
     assert "\n" not in validator, "a validator that makes another header"
 
 
 def _read_origin(data: bytes) -> None:
-    """What says where a treebank came from."""
+    """Read the file that names the source of a treebank."""
     folder = _SCRATCH / "xx_toy"
     folder.mkdir(exist_ok=True)
     (folder / "SOURCE").write_bytes(data)
-    _allow(FetchError, _present, "xx_toy", folder)
+    _allow(FetchError, load_cached_treebank, "xx_toy", folder)
 
 
-# Kept until the process ends; memory where there is such a file system.
+# This folder exists until the process ends. It is in memory if the system has /dev/shm.
 _FOLDER = tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
 _SCRATCH = Path(_FOLDER.name)
 
@@ -250,4 +255,4 @@ READERS: dict[str, Callable[[bytes], None]] = {
     "download note": _read_note,
     "treebank note": _read_origin,
 }
-"""Each reads its argument, and raises whatever is wrong with how it did so."""
+"""Name of a reader -> function that reads its argument and raises if a check fails."""

@@ -1,7 +1,8 @@
-"""Several writers: two trainings into one folder; two savers and a reader of one model.
+"""Let several processes use one folder: two training runs; two savers and a reader of a model.
 
-Of two trainings one must win, and the other one must end at once and name the process that holds
-the folder. Savers must not fail, and whatever a reader loads must be one of the models, whole.
+Exactly one of two training runs must get the folder. The other must end at once and name the
+process that holds the folder. Saving must never fail, and the reader must always load
+one complete model.
 """
 
 from __future__ import annotations
@@ -16,38 +17,39 @@ from pathlib import Path
 import torch
 
 from bcrf.cli import main
-from bcrf.tagging import Tagger, atomic_folder
+from bcrf.tagger import Tagger
+from bcrf.tagger.files import atomic_folder
 from tests.tagger_cases import config, trained, weights_equal
 
+from .outcome import PartOutcome
 from .processes import Child, folder_in_memory
-from .tally import Tally
 
 __all__ = ["run"]
 
 _EPOCHS = 25
 
 
-def run(sample: bool) -> Tally:
-    """Let them work: for some seconds, or for two minutes."""
+def run(sample: bool) -> PartOutcome:
+    """Run the processes for two minutes, or for some seconds as a sample."""
     torch.set_num_threads(1)  # a process with threads must not be forked
-    tally = Tally()
+    outcome = PartOutcome()
     with folder_in_memory("bcrf-writers-") as folder:
         for number in range(3 if sample else 30):
-            _train_twice(folder / f"pair-{number}", number, tally)
+            _train_twice(folder / f"pair-{number}", number, outcome)
         models = (
             trained(folder / "one", training={"epochs": 1}),
             trained(folder / "two", "ner", training={"epochs": 1}),
         )
         for exchange in (True, False):
             path = folder / f"models-{exchange}" / "model"
-            _save_and_load(path, models, 3 if sample else 45, exchange, tally)
-    return tally
+            _save_and_load(path, models, 3 if sample else 45, exchange, outcome)
+    return outcome
 
 
 # -------------------------------------------------------------------------------- two trainings
 
 
-def _train_twice(folder: Path, number: int, tally: Tally) -> None:
+def _train_twice(folder: Path, number: int, outcome: PartOutcome) -> None:
     settings = config(folder, training={"epochs": _EPOCHS})
     file = folder / "config.json"
     file.write_text(json.dumps(settings.to_dict()))
@@ -66,11 +68,11 @@ def _train_twice(folder: Path, number: int, tally: Tally) -> None:
     outputs = [folder / f"errors-{rank}" for rank in (0, 1)]
     children = [Child(lambda path=path: work(path)) for path in outputs]
     codes = [child.wait()[0] for child in children]
-    tally.count("pairs of trainings")
+    outcome.count("pairs of trainings")
 
     def fail(text: str) -> None:
         said = [path.read_text() for path in outputs]
-        tally.fail(f"two trainings {' '.join(option)}: {text}; exit codes {codes}, errors {said}")
+        outcome.fail(f"two trainings {' '.join(option)}: {text}; exit codes {codes}, errors {said}")
 
     if sorted(codes) != [0, 1]:
         return fail("expected that one wins")
@@ -92,10 +94,12 @@ def _train_twice(folder: Path, number: int, tally: Tally) -> None:
 
 
 def _save_and_load(
-    path: Path, models: tuple[Tagger, Tagger], seconds: float, exchange: bool, tally: Tally
+    path: Path, models: tuple[Tagger, Tagger], seconds: float, exchange: bool, outcome: PartOutcome
 ) -> None:
     if not exchange:
-        atomic_folder._renameat2 = lambda: None  # a system that cannot swap folders in one step
+        atomic_folder._renameat2 = lambda: (
+            None
+        )  # simulates a system that cannot exchange folders in one step
     models[0].save(path)
     end = time.monotonic() + seconds
 
@@ -116,7 +120,7 @@ def _save_and_load(
         try:
             loaded = Tagger.load(path)
         except Exception as error:
-            tally.fail(f"load: {type(error).__name__}: {error}")
+            outcome.fail(f"load: {type(error).__name__}: {error}")
             continue
         origin = [
             number
@@ -126,15 +130,15 @@ def _save_and_load(
         if origin:
             found[origin[0]] += 1
         else:
-            tally.fail("load: a mixture of two models")
+            outcome.fail("load: a mixture of two models")
     for child in children:
         code, text = child.wait()
         if code:
-            tally.fail(f"save: exit code {code}: {text}")
-    tally.count("saves", sum(int(count.read_text()) for count in counts if count.exists()))
-    tally.count("loads", sum(found))
+            outcome.fail(f"save: exit code {code}: {text}")
+    outcome.count("saves", sum(int(count.read_text()) for count in counts if count.exists()))
+    outcome.count("loads", sum(found))
     if min(found) == 0:
-        tally.fail(f"load: one of the models was never seen, {found}")
+        outcome.fail(f"load: one of the models was never seen, {found}")
     left = os.listdir(path.parent)
     if left != ["model"]:
-        tally.fail(f"left behind: {left}")
+        outcome.fail(f"left behind: {left}")

@@ -1,4 +1,7 @@
-"""A BiLSTM-CRF tagger: `python examples/bilstm_crf.py`. Exchange ExactCRF for any other layer."""
+"""Train a BiLSTM-CRF on four sentences: `python examples/bilstm_crf.py`.
+
+Replace ExactCRF by any other layer of bcrf: nothing else changes.
+"""
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +19,7 @@ TRAIN = [
 WORDS = {word: i for i, word in enumerate({w: 0 for text, _ in TRAIN for w in text.split()}, 1)}
 
 
-class Tagger(nn.Module):
+class BiLstmCrf(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embedding = nn.Embedding(len(WORDS) + 1, 32, padding_idx=0)
@@ -33,7 +36,7 @@ torch.manual_seed(0)
 words = [torch.tensor([WORDS[word] for word in text.split()]) for text, _ in TRAIN]
 gold = [torch.tensor([LABELS.index(tag) for tag in tags.split()]) for _, tags in TRAIN]
 x, y = pad_sequence(words, batch_first=True), pad_sequence(gold, batch_first=True)
-model = Tagger()
+model = BiLstmCrf()
 model.crf.init_from_counts(gold)
 optimizer = torch.optim.Adam(model.parameters(), 0.01)
 for step in range(31):

@@ -1,8 +1,8 @@
-"""Four inference families on one small chain, side by side.
+"""Solve one small chain with the four families: `python examples/families.py`.
 
-The chain labels five words with named entities in IOB2; the structure allows I-X after B-X and I-X
-only. The scores prefer I-LOC for "Lovelace" and "Turin", word by word; the best well-formed
-sequence is another one.
+The chain labels five words with named entities in IOB2: I-X may follow only B-X and I-X. Taken one
+by one, the words "Lovelace" and "Turin" score highest with I-LOC. The best sequence that obeys the
+rules gives them other labels.
 """
 
 import statistics
@@ -22,7 +22,7 @@ SOLVERS = {
 }
 
 
-def example() -> bcrf.LinearChain:
+def example_chain() -> bcrf.LinearChain:
     unary = torch.tensor(
         [
             [0.6, 2.0, 1.8, 1.0, 0.2],
@@ -39,7 +39,7 @@ def example() -> bcrf.LinearChain:
 
 
 def milliseconds(solver: bcrf.Solver, chain: bcrf.LinearChain, repeats: int = 30) -> float:
-    """Median time of value and tag marginals."""
+    """Return the median time of computing the value and the tag marginals."""
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -54,15 +54,15 @@ def show(tags: torch.Tensor) -> str:
 
 
 def main() -> None:
-    chain = example()
-    print("tag marginals of the most probable tag at each position\n")
+    chain = example_chain()
+    print("most probable tag of each position, with its marginal\n")
     print(f"{'':14}{'  '.join(f'{word:13}' for word in WORDS)}")
     for name, solver in SOLVERS.items():
         p, tags = solver(chain).tag_marginals[0].max(-1)
         cells = [f"{LABELS[t]:6} {100 * q:4.0f} % " for t, q in zip(tags, p, strict=True)]
         print(f"{name:14}{'  '.join(cells)}")
 
-    print("\nvalue, loss of the best sequence, and time of one call (value and marginals)\n")
+    print("\nvalue, loss of the best sequence, and time to compute value and marginals\n")
     score, best = bcrf.viterbi(chain)
     for name, solver in SOLVERS.items():
         value = float(solver(chain).value)
@@ -70,13 +70,13 @@ def main() -> None:
         took = milliseconds(solver, chain)
         print(f"{name:14}value {value:7.4f}   loss {loss:7.4f}   {took:6.2f} ms")
 
-    print("\ndecoded tags (maximum marginal, at temperature 0.1 for Bregman)\n")
+    print("\ndecoded tags: the most probable tag of each position (Bregman: at temperature 0.1)\n")
     for name, solver in SOLVERS.items():
         temperature = 0.1 if isinstance(solver, bcrf.Bregman) else 1.0
         print(f"{name:14}{show(bcrf.decode(solver, chain, temperature))}")
     print(f"{'Viterbi':14}{show(best)}  score {float(score):.2f}")
     certified = bcrf.certified_decode(chain)
-    verdict = "proved optimal without Viterbi" if certified.certified[0] else "fell back to Viterbi"
+    verdict = "proved to be best" if certified.certified[0] else "found by Viterbi"
     print(f"{'certified':14}{show(certified.tags)}  score {float(certified.score):.2f}, {verdict}")
 
 

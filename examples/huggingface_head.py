@@ -1,10 +1,10 @@
-"""A Hugging Face token classifier with a Bregman CRF head: `python examples/huggingface_head.py`.
+"""Train a Hugging Face model with a Bregman CRF head: `python examples/huggingface_head.py`.
 
-The encoder is a tiny BERT with random weights and a vocabulary made here, so nothing is downloaded.
-With a real model, only `tokenizer` and `config` change (`from_pretrained` works as usual).
+The encoder is a tiny BERT with random weights and its own vocabulary, so nothing is downloaded. For
+a real model, change only `tokenizer` and `config`; `from_pretrained` works as usual.
 
-Words are cut into pieces; the label of a word belongs to its first piece, and all others are -100:
-the head removes them, so that neighbours in the CRF are words.
+The tokenizer cuts words into pieces. The first piece of a word has the label of the word, and all
+other pieces have the label -100. The head removes these pieces, so adjacent positions are words.
 """
 
 import torch
@@ -48,7 +48,7 @@ class BertForBregmanTagging(BertPreTrainedModel):
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
-        """For `from_pretrained`: what a checkpoint lacks is empty memory until it is set here."""
+        """Initialise the head; `from_pretrained` calls this for modules that a checkpoint lacks."""
         super()._init_weights(module)
         if isinstance(module, bcrf.ChainLayer):
             module.reset_parameters()
@@ -65,17 +65,17 @@ class BertForBregmanTagging(BertPreTrainedModel):
 
 
 def encode(tokenizer: PreTrainedTokenizerFast) -> tuple[dict[str, Tensor], Tensor]:
-    """The batch, and labels [B, n] with -100 on all that is not the first piece of a word."""
+    """Return the batch, and labels [B, n] that are -100 except at the first piece of a word."""
     words = [text.split() for text, _ in SENTENCES]
     batch = tokenizer(words, is_split_into_words=True, padding=True, return_tensors="pt")
     labels = torch.full_like(batch["input_ids"], -100)
     for row, (_, tags) in enumerate(SENTENCES):
-        labels_of_words = [LABELS.index(tag) for tag in tags.split()]
-        before = None
+        word_labels = [LABELS.index(tag) for tag in tags.split()]
+        previous_word = None
         for i, word in enumerate(batch.word_ids(row)):
-            if word is not None and word != before:
-                labels[row, i] = labels_of_words[word]
-            before = word
+            if word is not None and word != previous_word:
+                labels[row, i] = word_labels[word]
+            previous_word = word
     return {name: batch[name] for name in ("input_ids", "attention_mask")}, labels
 
 

@@ -1,71 +1,90 @@
-// What the kernels are given and what they write. Pointers are to float or double; strides count
-// elements. The two tables hold the same functions, compiled for different instruction sets.
+// The interface between the Python bindings and the kernels: what a call is given and what it writes.
+// Pointers without a type point to float or double, as the scores are; strides count elements.
+//
+// Notation: B sentences, n positions, T tags; position i has unary scores unary[i][t]; edge e joins the
+// positions e and e + 1; an arc (e, s, t) goes from tag s of position e to tag t of position e + 1, and its
+// transition score is transitions[e][s][t], or transitions[s][t] if the transitions are shared by all edges.
 #pragma once
 #include <cstdint>
 
 namespace bcrf {
 
-constexpr int64_t kPad = -100;  // what tags hold beyond a sentence's length
+constexpr int64_t kPaddingTag = -100;  // written to tags beyond a sentence's length
 
-// A batch of chains: B sentences, n positions, T tags; axes [batch, position, from, to], the last
-// ones (tags, and T x T of the pairs) without gaps. Position scores come as `unary`, or (`unary` null)
-// folded and trimmed, as their shares `left` and `right` in the arcs after and before a position,
-// which are equal but for the two ends of a sentence.
+// A batch of chains. The last axes (tags, and T x T of the transitions) have no gaps.
+//
+// The unary scores come as `unary`, or (`unary` null) already folded into the arcs and trimmed: `left` and
+// `right` are then the shares of the unary scores in the arcs that leave and enter a position. The two are
+// equal but for the ends of a sentence.
 struct Problem {
     int64_t batch, n, tags;
-    const int64_t* lengths;     // [B], in 0..n
-    const void* unary;          // [B, n, T]
-    const void* left;           // [B, n-1, T]
-    const void* right;          // [B, n-1, T]
-    int64_t node_strides[2];    // of unary, or of left and right: sentence, position
-    const void* pair;           // [T, T] shared, or [B, n-1, T, T]
-    int64_t pair_strides[2];    // sentence, edge; 0 if shared
-    const bool* follow;         // [T, T]: which pairs are not removed from every edge; null: all
+    const int64_t* lengths;         // [B], each in 0..n
+    const void* unary;              // [B][n][T]
+    const void* left;               // [B][n-1][T]
+    const void* right;              // [B][n-1][T]
+    int64_t unary_strides[2];       // of unary, or of left and right: sentence, position
+    const void* transitions;        // [T][T] if shared, else [B][n-1][T][T]
+    int64_t transition_strides[2];  // sentence, edge; 0 if shared
+    const bool* allowed;            // [T][T], only if not shared: transitions that no edge removes; null: all
     bool shared;
-    double scale;               // multiplies every score: 1 / temperature
+    double scale;                   // multiplies every score: 1 / temperature
     int64_t threads;
 };
 
-// Anything null is not computed. Rows beyond a sentence's length are filled too (0, or -100).
+// What to compute: an output that is null is not computed. Rows beyond a sentence's length are filled with 0
+// (tags: with kPaddingTag).
 struct Outputs {
-    void* value;             // [B]: A(w) or D(lam); with `tags` the loss
-    bool wide_value;         // `value` holds doubles, whatever the scores are
-    void* unary_gradient;    // [B, n, T]: derivative of `value`
-    void* pair_gradient;     // [B, T, T] if the pairs are shared, else [B, n-1, T, T]
-    bool every_edge;         // [B, n-1, T, T] for shared pairs too
-    void* pair_total;        // [T, T]: [B, T, T] added up over the sentences
-    void* dual;              // [B, n, T]: lam
-    void* marginals;         // [B, n, T]
-    bool outgoing;           // marginals from the outgoing mass, not the mean of both
-    int64_t* best;           // [B, n]: the tag with the largest marginal
-    double* residual;        // [B]: max |in - out|
+    void* value;                    // [B]: A(w) or D(lam); with gold tags the loss
+    bool value_in_double;           // `value` is double, whatever the scores are
+    void* unary_gradient;           // [B][n][T]: derivative of `value`
+    void* transition_gradient;      // [B][T][T] if the transitions are shared, else [B][n-1][T][T]
+    bool every_edge;                // transition_gradient is [B][n-1][T][T] for shared transitions too
+    void* transition_gradient_sum;  // [T][T]: the sum of [B][T][T] over the sentences
+    void* dual;                     // [B][n][T]: lam
+    void* marginals;                // [B][n][T]
+    bool outgoing_marginals;        // marginals of the outgoing arcs instead of the geometric mean of both sides
+    int64_t* best_tags;             // [B][n]: the tag with the largest marginal
+    double* residual;               // [B]: max |incoming marginal - outgoing marginal|
 };
 
+// How to run the Bregman projections.
 struct Projections {
-    const double* omegas;  // relaxation of each step
+    const double* omegas;  // [iterations]: relaxation of each step
     int64_t iterations;
-    int64_t first;      // position where step 0 starts, 1 or 2
-    double tolerance;   // negative: none
-    const void* start;  // [B, n, T], or null: lam = 0, or the gauge "right"
-    bool gauge_right;
-    bool again;  // the run is made in several parts
+    int64_t first;         // position where step 0 starts: 1 or 2
+    double tolerance;      // stop at this residual; negative: run all iterations
+    const void* start;     // [B][n][T]: lam at the start; null: lam = 0, or as gauge_right says
+    bool gauge_right;      // start at lam = unary share: all of a unary score belongs to the arcs that enter
+    bool in_parts;         // the iterations are run by several calls of `sweep` (certified decoding)
 };
 
-// All return 0, or 1 + the first sentence that has no answer (a score that is NaN or +inf, a length or
-// tag out of range, a gold tag or arc that is removed, no path left, a value that overflows the precision
-// of the scores): the outputs are then without meaning. Shared pairs belong to sentence 0.
+// Each kernel returns 0, or 1 + the index of the first sentence that is invalid: a score is NaN or +inf, a
+// length or tag is out of range, a gold tag or arc is removed, no path is left, or the value overflows the
+// dtype of the scores. The outputs are then meaningless. Invalid shared transitions belong to sentence 0.
 struct Kernels {
-    int64_t (*crf)(const Problem&, const int64_t* tags, const Outputs&);
-    int64_t (*bregman)(const Problem&, const Projections&, const int64_t* tags, const Outputs&);
-    int64_t (*viterbi)(const Problem&, int64_t* tags, double* score);
+    int64_t (*crf)(const Problem&, const int64_t* gold, const Outputs&);
+    int64_t (*bregman)(const Problem&, const Projections&, const int64_t* gold, const Outputs&);
+    int64_t (*viterbi)(const Problem&, int64_t* tags, double* scores);
     int64_t (*certified)(
-        const Problem&, const Projections&, double temperature, int64_t* tags, double* score,
+        const Problem&, const Projections&, double temperature, int64_t* tags, double* scores,
         bool* certified);
 };
 
-extern const Kernels baseline_float, baseline_double;
-#ifdef BCRF_HAVE_AVX2
-extern const Kernels avx2_float, avx2_double;
-#endif
+// The kernels are compiled once for each instruction set, in a namespace of its name (CMakeLists.txt).
+#define BCRF_DECLARE_KERNELS(isa)                                                                      \
+    namespace isa {                                                                                    \
+    template <class Score> int64_t crf(const Problem&, const int64_t*, const Outputs&);                \
+    template <class Score>                                                                             \
+    int64_t bregman(const Problem&, const Projections&, const int64_t*, const Outputs&);               \
+    template <class Score> int64_t viterbi(const Problem&, int64_t*, double*);                         \
+    template <class Score>                                                                             \
+    int64_t certified(const Problem&, const Projections&, double, int64_t*, double*, bool*);           \
+    template <class Score> constexpr Kernels kernels() {                                               \
+        return {crf<Score>, bregman<Score>, viterbi<Score>, certified<Score>};                         \
+    }                                                                                                  \
+    }
+
+BCRF_DECLARE_KERNELS(baseline)
+BCRF_DECLARE_KERNELS(avx2)  // defined only if CMake sets BCRF_HAVE_AVX2
 
 }  // namespace bcrf

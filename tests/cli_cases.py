@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bcrf.training import Config, train
+from bcrf.tagger.training import Config, train
 
 COMMAND = [sys.executable, "-m", "bcrf"]
+REPRODUCTION = [sys.executable, "-m", "reproduction"]
 
 
 def environment(**changes: str) -> dict[str, str]:
@@ -20,9 +21,24 @@ def environment(**changes: str) -> dict[str, str]:
 def bcrf(
     *arguments: str | Path, stdin: str | bytes = b"", code: int = 0, **changes: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command and check its exit code; a traceback is never right."""
+    """Run `bcrf` and check its exit code; a traceback is never right."""
+    return _run(COMMAND, arguments, stdin, code, changes)
+
+
+def reproduction(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """The same for `python -m reproduction`."""
+    return _run(REPRODUCTION, arguments, b"", code, {})
+
+
+def _run(
+    command: list[str],
+    arguments: tuple[str | Path, ...],
+    stdin: str | bytes,
+    code: int,
+    changes: dict[str, str],
+) -> subprocess.CompletedProcess[str]:
     result = subprocess.run(
-        [*COMMAND, *map(str, arguments)],
+        [*command, *map(str, arguments)],
         input=stdin.encode() if isinstance(stdin, str) else stdin,
         capture_output=True,
         env=environment(**changes),
@@ -32,6 +48,39 @@ def bcrf(
     assert result.returncode == code, f"exit code {result.returncode}:\n{output}\n{errors}"
     assert "Traceback" not in errors, errors
     return subprocess.CompletedProcess(result.args, result.returncode, output, errors)
+
+
+def at_terminal(*arguments: str | Path, stdout_too: bool) -> tuple[str, str]:
+    """Run `bcrf` at a terminal of 80 columns.
+
+    Returns what the terminal shows, and the standard output if that is a pipe.
+    """
+    import pty  # only on POSIX
+
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, *map(str, arguments)],
+        stdin=subprocess.DEVNULL,
+        stdout=theirs if stdout_too else subprocess.PIPE,
+        stderr=theirs,
+        env=environment(TERM="xterm", COLUMNS="80"),
+    )
+    os.close(theirs)
+    output = b"" if process.stdout is None else process.stdout.read()
+    shown = b""
+    while True:
+        try:
+            chunk = os.read(ours, 1 << 16)
+        except OSError:  # Linux raises it when the other side is closed
+            break
+        if not chunk:
+            break
+        shown += chunk
+    os.close(ours)
+    if process.stdout is not None:
+        process.stdout.close()
+    assert process.wait(60) == 0, shown.decode()
+    return shown.decode(), output.decode()
 
 
 def conllu(*sentences: str) -> str:

@@ -9,9 +9,9 @@ from torch import Tensor
 
 import bcrf
 from bcrf import Bregman, ForwardBackward, LinearChain, Solver
-from bcrf.arcs import fold
 from bcrf.chain import PAD
-from bcrf.inference.implicit import dual_edges
+from bcrf.inference.implicit import dual_terms
+from bcrf.kernels.folded_chain import fold
 from tests.strategies import Pairs
 from tests.subjects import allowed_with, gold_of, ragged_chain, scores_of, slopes, with_scores
 
@@ -114,9 +114,9 @@ def check_answers(chain: LinearChain, slack: float = 1.0, **settings: Any) -> No
 def check_dual(chain: LinearChain, solver: Bregman) -> None:
     """lam is not unique; the value at it is."""
     solution = solver(chain)
-    arcs = fold(chain.double())
-    assert not solution.lam[~arcs.free].any()
-    value = dual_edges(arcs, solution.lam.double()).sum(1)
+    folded = fold(chain.double())
+    assert not solution.lam[~folded.interior_live].any()
+    value = dual_terms(folded, solution.lam.double()).sum(1)
     long = chain.lengths > 1
     atol = allowance(chain)
     torch.testing.assert_close(value[long], solution.value.double()[long], rtol=0, atol=atol)

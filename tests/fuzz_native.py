@@ -23,8 +23,8 @@ from torch import Tensor
 
 import bcrf
 from bcrf import Bregman, LinearChain
-from bcrf.arcs import fold
 from bcrf.kernels import native
+from bcrf.kernels.folded_chain import fold
 from tests.comparing import any_path, check_answers, check_decoders, check_dual, problem, solvers
 
 Arrays = tuple[Tensor, Tensor, Tensor]
@@ -99,7 +99,7 @@ def calls(arrays: Arrays, tags: Tensor, rng: random.Random) -> dict[str, Callabl
     return {
         "crf": lambda: native.crf(*arrays, gold, wanted, every_edge),
         "bregman": lambda: native.bregman(*arrays, settings, gold, wanted, every_edge),
-        "flow": lambda: native.flow(*arrays, settings),
+        "flow": lambda: native.bregman_result(*arrays, settings),
         "most_probable": lambda: native.most_probable(*arrays, settings, tau),
         "viterbi": lambda: native.viterbi(*arrays),
         "certified": lambda: native.certified(*arrays, settings.omegas, tau),
@@ -131,9 +131,11 @@ def check_clean(chain: LinearChain, rng: random.Random) -> None:
     elif choice < 0.9:
         check_dual(chain, Bregman(**settings, backend="native"))
     else:
-        arcs = fold(chain)
-        start = torch.where(arcs.free, torch.randn(arcs.free.shape, dtype=chain.dtype), 0.0)
-        assert finite(native.project(arcs, start, Bregman().omegas, 1, rng.choice([None, 1e-2])))
+        folded = fold(chain)
+        start = torch.where(
+            folded.interior_live, torch.randn(folded.interior_live.shape, dtype=chain.dtype), 0.0
+        )
+        assert finite(native.project(folded, start, Bregman().omegas, 1, rng.choice([None, 1e-2])))
 
 
 def check_follow(chain: LinearChain, tags: Tensor, rng: random.Random) -> None:

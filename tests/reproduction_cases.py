@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import bcrf
-from bcrf.reproduction import Book, Notice, Selection, Workplace, work
-from bcrf.training import Event
+from bcrf.tagger.training import Event
+from reproduction import ExperimentSet, JobMessage, RunContext, Selection, run_jobs
 
 SAMPLES = Path(bcrf.__file__).parent / "samples"
 
@@ -158,21 +158,21 @@ def write_folder(folder: Path, **changes: dict[str, Any]) -> Path:
     return place
 
 
-def book(folder: Path, **changes: dict[str, Any]) -> Book:
-    return Book.from_dicts(folder / "experiments", tables(**changes))
+def experiment_set(folder: Path, **changes: dict[str, Any]) -> ExperimentSet:
+    return ExperimentSet.from_dicts(folder / "experiments", tables(**changes))
 
 
 def run(
-    folder: Path, which: Book, table: str, selection: Selection | None = None
-) -> list[Event | Notice]:
+    folder: Path, which: ExperimentSet, table: str, selection: Selection | None = None
+) -> list[Event | JobMessage]:
     """Do the work of a table."""
-    workplace = Workplace(which.experiments, SAMPLES, folder / "runs", "cpu")
-    jobs = which.jobs(table, selection or Selection(), workplace)
-    return list(work(jobs, which.log(table)))
+    context = RunContext(which.experiments, SAMPLES, folder / "runs", "cpu")
+    jobs = which.jobs(table, selection or Selection(), context)
+    return list(run_jobs(jobs, which.log(table)))
 
 
-def notices(events: list[Event | Notice]) -> list[tuple[str, str]]:
-    return [(event.kind, event.text) for event in events if isinstance(event, Notice)]
+def messages(events: list[Event | JobMessage]) -> list[tuple[str, str]]:
+    return [(event.kind, event.text) for event in events if isinstance(event, JobMessage)]
 
 
 def _toml(values: dict[str, Any]) -> str:

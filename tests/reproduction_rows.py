@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bcrf.reproduction import Results, report
-from tests.reproduction_cases import book
+from reproduction import Results, report
+from tests.reproduction_cases import experiment_set
 
 PLACE = ("pos", "", "0", "english")
 
@@ -89,4 +89,4 @@ def results(rows: list[dict[str, Any]]) -> Results:
 def page(tmp_path: Path, rows: list[dict[str, Any]], template: str) -> str:
     file = tmp_path / "template.md"
     file.write_text(template)
-    return report(book(tmp_path), results(rows), file, "page")
+    return report(experiment_set(tmp_path), results(rows), file, "page")

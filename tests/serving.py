@@ -26,6 +26,7 @@ class Server(ThreadingHTTPServer):
         self.break_after: int | None = None  # the connection, so many bytes into a body
         self.status: int | None = None  # answers everything with it
         self.log: list[tuple[str, str | None]] = []  # path and Range of each request
+        self.headers_seen: list[dict[str, str]] = []  # of each request
 
     @property
     def url(self) -> str:
@@ -38,6 +39,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         wanted = self.headers.get("Range")
         self.server.log.append((self.path, wanted))
+        self.server.headers_seen.append(dict(self.headers))
         content = self.server.files.get(self.path)
         if self.server.status is not None or content is None:
             self.send_error(self.server.status or 404)

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from bcrf.tagging import Tagger
-from bcrf.training import Config, Epoch, Event, train
+from bcrf.tagger import Tagger
+from bcrf.tagger.training import Config, Epoch, Event, train
 
 # Tagged words of different lengths; some occur with two tags.
 POS = """

@@ -95,7 +95,7 @@ def exists(name: str) -> bool:
 def used_names() -> frozenset[str]:
     """Full names of torch that the package uses; attributes of `CLASSES` by their names alone."""
     found = [names_in(path.read_text(encoding="utf-8")) for path in SOURCE.rglob("*.py")]
-    native = (ROOT / "native").glob("*.cpp")
+    native = (ROOT / "native").rglob("*.cpp")
     found += [names_in_native(path.read_text(encoding="utf-8")) for path in native]
     names, attributes = (set[str]().union(*sets) for sets in zip(*found, strict=True))
     return frozenset(names) | {

@@ -1,8 +1,9 @@
-"""The systems that are compared, one file each."""
+"""List the systems that the benchmark compares. Each library has a file of its own."""
 
 from . import (
     crfsuite,
     floors,
+    layers,
     loop,
     ours,
     pytorch_crf,
@@ -20,6 +21,7 @@ SYSTEMS: dict[str, System] = {
     system.name: system
     for module in (
         ours,
+        layers,
         pytorch_crf,
         torch_crf,
         torch_struct,

@@ -1,4 +1,4 @@
-"""What a system is: a name, its settings, and closures that do the work once."""
+"""Define `System`: a solver, decoder or layer that the benchmark times."""
 
 from __future__ import annotations
 
@@ -16,30 +16,34 @@ from ..cases import PAIRS, Problem
 __all__ = ["DecodeCall", "Floor", "LossCall", "System", "brief"]
 
 LossCall = Callable[[], tuple[Tensor, Sequence[Tensor | None]]]
-"""Loss summed over the batch, and its gradients: by the unary scores, then by the transitions."""
+"""A function that returns the loss of the batch and its gradients: unary scores, transitions."""
 
 Floor = Callable[[], Tensor]
-"""Something to compare times with; its result is not looked at."""
+"""A function that is timed only for comparison. Its result is ignored."""
 
 DecodeCall = Callable[[], Any]
-"""Tags [B, n] in the system's own form (a tensor or nested lists)."""
+"""A function that returns the tags [B, n], as a tensor or as lists."""
 
 
 @dataclass(frozen=True)
 class System:
-    """A competitor.
+    """A solver, decoder or layer that is timed.
 
     Args:
-        name: as the tables show it.
-        role: whether it is one of ours, a peer, or a floor that solves nothing.
-        settings: how it is called, in words.
-        loss, decode: prepare a problem, outside of the clock, and return what is timed.
-        pairs: the transitions that it takes.
-        family: whose loss it computes, for the check: "crf", "bregman", ...; "" is not checked.
-        exact: whether it claims to find a best sequence.
-        package: the distribution whose version is shown.
-        cannot: "loss", "decode" or a kind of transitions -> why it is not measured there.
-        limit: why a problem is out of reach, or None.
+        name: the name of the system in tables.
+        role: one of ours, a peer (another library), or a floor, which solves nothing.
+        settings: text that says how the system is called.
+        loss, decode: functions that prepare a problem and return the function to time. The
+            preparation is not timed.
+        pairs: kinds of transitions that the system accepts.
+        family: family of the loss, such as "crf" or "bregman". It selects the reference with which
+            the loss is compared; "": the loss is not verified.
+        exact: whether its tags must be a best sequence.
+        package: distribution whose version is shown.
+        cannot: "loss", "decode" or a kind of transitions -> why it is not measured.
+        limit: function that returns why a problem is too large, or None.
+        masked: whether the system gets the mask of the problem, with sentences of different
+            lengths.
     """
 
     name: str
@@ -53,6 +57,7 @@ class System:
     package: str | None = None
     cannot: Mapping[str, str] = field(default_factory=dict)
     limit: Callable[[Problem, str], str | None] | None = None
+    masked: bool = False
 
     @property
     def version(self) -> str:
@@ -64,7 +69,10 @@ class System:
             return "not installed"
 
     def prepare(self, problem: Problem, task: str) -> Callable[[], Any] | str | None:
-        """What to time, or why it cannot be; None where nobody would expect it."""
+        """Return the function to time, or the reason why there is none.
+
+        None means that the system is not meant for the task, so that no reason is needed.
+        """
         name = "loss" if task == "loss" else "decode"
         make = self.loss if name == "loss" else self.decode
         if make is None:
@@ -80,7 +88,7 @@ class System:
 
 
 def brief(error: BaseException | str) -> str:
-    """One line of an error, without the paths of this machine."""
+    """Return the first line of an error, without paths of this machine."""
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
     for place in (sys.prefix, sys.base_prefix, os.getcwd(), os.path.expanduser("~")):
         if len(place) > 1:

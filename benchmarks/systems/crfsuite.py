@@ -1,11 +1,12 @@
-"""python-crfsuite: tags with a model whose features are our scores.
+"""Run python-crfsuite: decode with a model whose features are our scores.
 
-CRFsuite knows features of strings, not emissions. Its tagger does the work of `viterbi` all the
-same when position i has T real-valued attributes, attribute t with value unary[i, t] and weight 1
-for tag t: then its state scores are our unary scores. A model with such features comes from one
-step of training on one sentence; its weights are overwritten in the file.
+CRFsuite takes named attributes, not emissions. We give position i one real-valued attribute for
+each tag t, with value unary[i, t] and weight 1 for tag t. The state scores of CRFsuite then equal
+our unary scores, and its tagger solves the same problem as `viterbi`. To get a model with these
+attributes, we train for one step on one sentence and then overwrite the weights in the file.
 
-Its trainer has no counterpart here: it gives gradients by its own weights, not by emissions.
+We do not measure the trainer of CRFsuite. It computes the gradient with respect to its own weights,
+not with respect to emissions.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from .base import DecodeCall, System
 
 __all__ = ["SYSTEMS"]
 
-# The header of a model holds, from byte 28, the offset of the table of features: a mark, the size
-# and the number of records (4 bytes each), then records of type (0: attribute -> tag, 1: tag ->
-# tag), source and target, 4 bytes each, and the weight, 8 bytes.
+# Byte 28 of the header of a model holds the offset of the table of features. The table is
+#   [mark][size][number of records][record][record]...     mark, size and number: 4 bytes each
+# and a record is
+#   [type][source][target][weight]                          4 + 4 + 4 + 8 bytes
+# where type 0 is attribute -> tag and type 1 is tag -> tag.
 OFFSET, RECORD = 28, struct.Struct("<IIId")
 
 
@@ -35,7 +38,7 @@ def _model(path: Path, transitions: Tensor) -> None:
     tags = [str(t) for t in range(len(transitions))]
     trainer = pycrfsuite.Trainer(verbose=False)
     trainer.set_params({"max_iterations": 1, "feature.possible_transitions": True})
-    # Attributes and tags are numbered as they come.
+    # CRFsuite numbers attributes and tags in the order of their first occurrence.
     trainer.append([{tag: 1.0} for tag in tags], tags)
     trainer.train(str(path))
     content = bytearray(path.read_bytes())
@@ -60,7 +63,7 @@ def _decode(problem: Problem) -> DecodeCall:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model"
         _model(path, transitions)
-        tagger.open(str(path))  # read into memory
+        tagger.open(str(path))  # reads the whole file into memory
     sentences: list[Any] = [
         pycrfsuite.ItemSequence([{str(t): x for t, x in enumerate(word)} for word in sentence])
         for sentence in unary.tolist()

@@ -1,4 +1,4 @@
-"""Floors: the least that touching every arc costs, and the least that autograd does."""
+"""Define the floors: the minimum time to read every arc, and the overhead of autograd."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _floor(name: str, settings: str, function: Callable[[Tensor], Tensor]) -> Sy
 
 
 class _Nothing(torch.autograd.Function):
-    """A loss that is known, with gradients that are known."""
+    """A loss that computes nothing, neither forward nor backward."""
 
     @staticmethod
     def forward(ctx: Any, unary: Tensor, transitions: Tensor) -> Tensor:

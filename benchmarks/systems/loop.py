@@ -1,7 +1,7 @@
-"""A plain loop over positions in eager torch, differentiated by autograd.
+"""Run a plain loop over positions in eager torch, differentiated by autograd.
 
-The loop that a careful user writes: `unbind` once, since a slice per step would have a gradient of
-the size of the whole tensor each.
+A careful user would write this loop. It calls `unbind` once instead of slicing at each position,
+because the gradient of each slice would have the size of the whole tensor.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["SYSTEMS", "path_score"]
 
 
 def path_score(unary: Tensor, transitions: Tensor, tags: Tensor) -> Tensor:
-    """[B]: score of the gold sequences."""
+    """Return the scores [B] of the gold sequences."""
     before, after = tags[:, :-1], tags[:, 1:]
     if transitions.dim() == 2:
         steps = transitions[before, after]
@@ -29,7 +29,7 @@ def path_score(unary: Tensor, transitions: Tensor, tags: Tensor) -> Tensor:
 
 
 def _steps(unary: Tensor, transitions: Tensor) -> tuple[Tensor, Sequence[tuple[Tensor, Tensor]]]:
-    """Scores of the first position; transitions and scores of each later one."""
+    """Return the scores of position 0, and (transitions, scores) for each later position."""
     first, *rest = unary.unbind(1)
     shared = transitions.dim() == 2
     matrices = [transitions] * len(rest) if shared else transitions.unbind(1)

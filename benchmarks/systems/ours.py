@@ -1,4 +1,4 @@
-"""Our families and backends, called as the README calls them, value checks on."""
+"""Run our solvers and decoders on each backend as in the README, with value checks."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 import bcrf
-from bcrf import kernels
 
-from ..cases import Problem
+from ..cases import PAIRS, Problem
 from .base import DecodeCall, LossCall, System
 
 __all__ = ["DECODERS", "SOLVERS", "SYSTEMS", "auto_backend", "reference_loss"]
@@ -24,14 +23,14 @@ SOLVERS: dict[str, Callable[[str], bcrf.Solver]] = {
     "unstructured": lambda backend: bcrf.Unstructured(),
 }
 
-Decoder = Callable[[bcrf.LinearChain, str], Tensor]
+DecoderFunction = Callable[[bcrf.LinearChain, str], Tensor]
 
 
-def _cold(family: str) -> Decoder:
+def _cold(family: str) -> DecoderFunction:
     return lambda chain, backend: bcrf.decode(SOLVERS[family](backend), chain, temperature=0.1)
 
 
-DECODERS: dict[str, Decoder] = {
+DECODERS: dict[str, DecoderFunction] = {
     "viterbi": lambda chain, backend: bcrf.viterbi(chain, backend)[1],
     "certified": lambda chain, backend: bcrf.certified_decode(chain, 10, backend=backend).tags,
     "bregman": _cold("bregman"),
@@ -41,56 +40,68 @@ DECODERS: dict[str, Decoder] = {
 
 
 def auto_backend() -> str:
-    """The kernel that backend="auto" takes on this CPU, and why it is not the compiled one."""
-    missing = kernels.backends()["native"]
+    """Return the backend that "auto" selects on this CPU, and why it is not the native one."""
+    missing = bcrf.backends()["native"]
     return "native" if missing is None else f"torch, because native is not available: {missing}"
 
 
-def reference_loss(family: str, problem: Problem) -> tuple[Tensor, Tensor]:
-    """Loss and gradient by the unary scores that a family should give: float64, torch backend."""
-    wide = problem.double()
+def reference_loss(family: str, problem: Problem, masked: bool) -> tuple[Tensor, Tensor]:
+    """Return the right loss of a family and its gradient with respect to the unary scores.
+
+    Both are computed in float64 on the torch backend.
+    """
     solver = SOLVERS[family]("torch")
-    value, grads = _loss(solver, wide)()
+    value, grads = _loss(solver, problem.double(), masked)()
     assert grads[0] is not None
     return value.detach(), grads[0]
 
 
-def _loss(solver: bcrf.Solver, problem: Problem) -> LossCall:
+def _loss(solver: bcrf.Solver, problem: Problem, masked: bool = False) -> LossCall:
     leaves = problem.leaves()
+    lengths = problem.lengths if masked else None
+    tags = problem.masked_tags if masked else problem.tags
 
     def call() -> tuple[Tensor, tuple[Tensor | None, ...]]:
-        value = bcrf.loss(solver, problem.chain(*leaves), problem.tags).sum()
+        value = bcrf.loss(solver, problem.chain(*leaves, lengths), tags).sum()
         # The unstructured model does not use the transitions.
         return value, torch.autograd.grad(value, leaves, allow_unused=True)
 
     return call
 
 
-def _decode(decoder: Decoder, backend: str, problem: Problem) -> DecodeCall:
+def _decode(decoder: DecoderFunction, backend: str, problem: Problem, masked: bool) -> DecodeCall:
+    lengths = problem.lengths if masked else None
+
     def call() -> Tensor:
         with torch.no_grad():
-            return decoder(problem.chain(), backend)
+            return decoder(problem.chain(lengths=lengths), backend)
 
     return call
 
 
-def _learner(name: str, settings: str, family: str, solver: str, backend: str) -> System:
+def _learner(
+    name: str, settings: str, family: str, solver: str, backend: str, masked: bool = False
+) -> System:
     return System(
         name,
         "ours",
         settings,
-        loss=lambda problem: _loss(SOLVERS[solver](backend), problem),
+        loss=lambda problem: _loss(SOLVERS[solver](backend), problem, masked),
         family=family,
+        pairs=("shared",) if masked else PAIRS,
+        masked=masked,
     )
 
 
-def _decoder(name: str, settings: str, decoder: str, backend: str) -> System:
+def _decoder(name: str, settings: str, decoder: str, backend: str, masked: bool = False) -> System:
     return System(
         name,
         "ours",
         settings,
-        decode=lambda problem: _decode(DECODERS[decoder], backend, problem),
+        decode=lambda problem: _decode(DECODERS[decoder], backend, problem, masked),
         exact=decoder in ("viterbi", "certified"),
+        pairs=("shared",) if masked else PAIRS,
+        masked=masked,
     )
 
 
@@ -112,4 +123,15 @@ SYSTEMS: tuple[System, ...] = (
     _decoder("bregman-10 MBR", "decode(Bregman(10), chain, 0.1)", "bregman", "auto"),
     _decoder("mean field-10 MBR", "decode(MeanField(10), chain)", "mean field", "auto"),
     _decoder("unstructured MBR", "decode(Unstructured(), chain)", "unstructured", "auto"),
+    # The layers with a mask are compared with these systems.
+    _learner("crf, lengths", "ForwardBackward(), lengths in the chain", "crf", "crf", "auto", True),
+    _learner(
+        "bregman-10, lengths",
+        "Bregman(10), lengths in the chain",
+        "bregman",
+        "bregman",
+        "auto",
+        True,
+    ),
+    _decoder("viterbi, lengths", "viterbi(chain), lengths in the chain", "viterbi", "auto", True),
 )

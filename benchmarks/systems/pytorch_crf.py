@@ -1,7 +1,8 @@
-"""pytorch-crf (module `torchcrf`)."""
+"""Run pytorch-crf (module `torchcrf`)."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,11 +14,11 @@ from .base import DecodeCall, LossCall, System
 __all__ = ["SYSTEMS", "module"]
 
 
-def module(problem: Problem) -> tuple[Any, Tensor]:
-    """Its module with our transitions and no start and end scores, and the emissions."""
+def module(problem: Problem, masked: bool = False) -> tuple[Any, Tensor]:
+    """Return the module with our transitions and start and end scores 0, and the emissions."""
     import torchcrf
 
-    emissions, transitions = problem.leaves(penalised=True)
+    emissions, transitions = problem.leaves(penalised=True, masked=masked)
     crf = torchcrf.CRF(problem.sizes[-1], batch_first=True)
     with torch.no_grad():
         crf.start_transitions.zero_()
@@ -26,23 +27,26 @@ def module(problem: Problem) -> tuple[Any, Tensor]:
     return crf, emissions
 
 
-def _loss(problem: Problem) -> LossCall:
-    crf, emissions = module(problem)
+def _loss(problem: Problem, masked: bool = False) -> LossCall:
+    crf, emissions = module(problem, masked)
+    mask = problem.mask if masked else None
+    tags = problem.masked_tags if masked else problem.tags
 
     def call() -> tuple[Tensor, tuple[Tensor, ...]]:
-        value = -crf(emissions, problem.tags, reduction="sum")
+        value = -crf(emissions, tags, mask, reduction="sum")
         return value, torch.autograd.grad(value, (emissions, crf.transitions))
 
     return call
 
 
-def _decode(problem: Problem) -> DecodeCall:
-    crf, emissions = module(problem)
+def _decode(problem: Problem, masked: bool = False) -> DecodeCall:
+    crf, emissions = module(problem, masked)
+    mask = problem.mask if masked else None
 
     @torch.no_grad()
     def call() -> list[list[int]]:
-        tags: list[list[int]] = crf.decode(emissions)
-        return tags
+        found: list[list[int]] = crf.decode(emissions, mask)
+        return found
 
     return call
 
@@ -56,5 +60,15 @@ SYSTEMS = (
         decode=_decode,
         pairs=("shared",),
         package="pytorch-crf",
+    ),
+    System(
+        "pytorch-crf, mask",
+        "peer",
+        "the same with a mask",
+        loss=partial(_loss, masked=True),
+        decode=partial(_decode, masked=True),
+        pairs=("shared",),
+        package="pytorch-crf",
+        masked=True,
     ),
 )

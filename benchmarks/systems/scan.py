@@ -1,6 +1,6 @@
-"""A plain associative scan in eager torch: neighbouring matrices are multiplied until one is left.
+"""Run an associative scan in eager torch: multiply neighbouring matrices until one is left.
 
-Depth log n and work n T^3; nothing but the value is computed, autograd does the rest.
+The depth is log n and the work is n T^3. Autograd computes the gradient.
 """
 
 from __future__ import annotations
@@ -20,14 +20,18 @@ BYTES = 1 << 30
 
 
 def _arcs(unary: Tensor, transitions: Tensor) -> Tensor:
-    """[B, n-1, T, T]; a position's score is in the arcs that enter it, the first in those after."""
+    """Return arc scores [B, n-1, T, T].
+
+    Each arc score includes the unary score of its target position. The arcs that leave the first
+    position also include the unary score of the first position.
+    """
     arcs = transitions + unary[:, 1:].unsqueeze(-2)
     first = arcs[:, :1] + unary[:, :1].unsqueeze(-1)
     return torch.cat([first, arcs[:, 1:]], 1)
 
 
 def _product(arcs: Tensor, matmul: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """The product [B, T, T] of all matrices of a chain."""
+    """Return the product [B, T, T] of all matrices of a chain."""
     while (m := arcs.shape[1]) > 1:
         pairs = matmul(arcs[:, 0 : m - 1 : 2], arcs[:, 1::2])
         arcs = torch.cat([pairs, arcs[:, -1:]], 1) if m % 2 else pairs
@@ -35,7 +39,7 @@ def _product(arcs: Tensor, matmul: Callable[[Tensor, Tensor], Tensor]) -> Tensor
 
 
 def _log_matmul(a: Tensor, b: Tensor) -> Tensor:
-    """In the scaling form: two exponentials and a matrix product."""
+    """Multiply matrices in the log domain: exponentiate both, then take one matrix product."""
     peak_a, peak_b = a.detach().amax(-1, keepdim=True), b.detach().amax(-2, keepdim=True)
     mass = torch.exp(a - peak_a) @ torch.exp(b - peak_b)
     return torch.log(mass.clamp(min=1e-37)) + peak_a + peak_b
@@ -60,7 +64,7 @@ def _decode(problem: Problem) -> DecodeCall:
     unary, transitions = problem.penalised()
 
     def call() -> Tensor:
-        # The derivative of a maximum by an arc says whether the best path uses it.
+        # The gradient of the maximum is 1 at the arcs of the best path and 0 elsewhere.
         arcs = _arcs(unary, transitions).requires_grad_()
         best = _product(arcs, _max_matmul).flatten(1).amax(-1)
         (used,) = torch.autograd.grad(best.sum(), arcs)

@@ -1,4 +1,4 @@
-"""supar: structs.LinearChainCRF."""
+"""Run `structs.LinearChainCRF` of supar."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ __all__ = ["SYSTEMS"]
 
 
 def _arguments(problem: Problem) -> tuple[Any, Tensor, Tensor]:
-    """The class, emissions, and transitions [T+1, T+1]: the last row and column, 0, are those of
-    the start and the end."""
+    """Return the class, the emissions, and the transitions [T+1, T+1].
+
+    The last row and column hold the start and end scores, which are 0.
+    """
     from supar.structs import LinearChainCRF
 
     emissions, transitions = problem.leaves(penalised=True)

@@ -1,7 +1,7 @@
-"""torbi: a compiled Viterbi decoder.
+"""Run torbi, a compiled Viterbi decoder.
 
-Its operator is called directly: importing the package needs torchaudio and tensorboard, which
-decoding does not, and its Python function does nothing but set the number of threads.
+We call its operator directly, for two reasons. Importing the package needs torchaudio and
+tensorboard, which decoding does not use. Its Python function only sets the number of threads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""TorchCRF (module `TorchCRF`)."""
+"""Run TorchCRF (module `TorchCRF`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["SYSTEMS"]
 
 
 def _module(problem: Problem) -> tuple[Any, Tensor, Tensor]:
-    """Its module with our transitions, the emissions, and the mask that it insists on."""
+    """Return the module with our transitions, the emissions, and the required mask of ones."""
     from TorchCRF import CRF
 
     emissions, transitions = problem.leaves(penalised=True)

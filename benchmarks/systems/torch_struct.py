@@ -1,4 +1,4 @@
-"""torch-struct: LinearChainCRF over arc potentials."""
+"""Run `LinearChainCRF` of torch-struct over arc potentials."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["SYSTEMS"]
 
 
 def _potentials(unary: Tensor, transitions: Tensor) -> Tensor:
-    """[B, n-1, to, from]: a position's score is in the arcs that enter it."""
+    """Return potentials [B, n-1, to, from]. Each includes the unary score of its target."""
     arcs = transitions.mT + unary[:, 1:].unsqueeze(-1)
     return torch.cat([arcs[:, :1] + unary[:, :1].unsqueeze(-2), arcs[:, 1:]], 1)
 
@@ -23,7 +23,7 @@ def _potentials(unary: Tensor, transitions: Tensor) -> Tensor:
 def _library() -> Any:
     import torch_struct
 
-    # It was written for an older torch.distributions, which warns at every call.
+    # torch-struct was written for an older torch.distributions; newer ones warn at every call.
     warnings.filterwarnings("ignore", message=".*arg_constraints.*")
     return torch_struct
 
@@ -46,7 +46,7 @@ def _decode(problem: Problem) -> DecodeCall:
 
     def call() -> Tensor:
         used = library.LinearChainCRF(_potentials(unary, transitions)).argmax
-        # Its own `from_parts` is a Python loop over words.
+        # `from_parts` of torch-struct would be a slow Python loop over words.
         first = used[:, :1].sum(-2).argmax(-1)
         return torch.cat([first, used.sum(-1).argmax(-1)], 1)
 

@@ -1,35 +1,39 @@
 """Structured inference for sequence labeling: Bregman CRF, linear-chain CRF, mean field.
 
 chain = bcrf.LinearChain(unary, transitions, lengths)      # the problem
-solution = bcrf.Bregman(iterations=10)(chain)              # a solver, and what it found
+solution = bcrf.Bregman(iterations=10)(chain)              # a solver returns a solution
 bcrf.loss(bcrf.Bregman(10), chain, tags).mean().backward()
 """
 
+# The modules of this package are imported when they are first used: importing torch takes seconds,
+# and `bcrf --help` does not need it.
+import importlib
 import typing
 
-from .chain import LinearChain
-from .checks import set_checks
-from .decoding import CertifiedTags, certified_decode, decode, map_decode
-from .inference import (
-    Bregman,
-    ForwardBackward,
-    MeanField,
-    Solution,
-    Solver,
-    Unstructured,
-    entropy,
-    k_best,
-    kl,
-    sample,
-    viterbi,
-)
-from .kernels import backends
-from .layers import CRF, BregmanCRF, ChainLayer, ExactCRF, MeanFieldCRF, TokenSoftmax
-from .losses import loss, partial_loss
-from .structure import Structure
-
 if typing.TYPE_CHECKING:
-    from .tagging import Tagger
+    from .chain import LinearChain
+    from .checks import set_checks
+    from .decoding import decode, map_decode
+    from .inference import (
+        Bregman,
+        CertifiedTags,
+        ForwardBackward,
+        MeanField,
+        Solution,
+        Solver,
+        Unstructured,
+        certified_decode,
+        entropy,
+        k_best,
+        kl,
+        sample,
+    )
+    from .inference.viterbi import viterbi  # mypy takes `bcrf.inference.viterbi` for the module
+    from .kernels import backends
+    from .layers import CRF, BregmanCRF, ChainLayer, ExactCRF, MeanFieldCRF, TokenSoftmax
+    from .losses import loss, partial_loss
+    from .structure import Structure
+    from .tagger import Tagger
 
 __version__ = "0.1.0"
 
@@ -65,13 +69,48 @@ __all__ = [
     "viterbi",
 ]
 
-if not typing.TYPE_CHECKING:  # where any attribute would seem to be there
+_CORE = (
+    "chain",
+    "checks",
+    "compat",
+    "decoding",
+    "inference",
+    "kernels",
+    "layers",
+    "losses",
+    "numerics",
+    "structure",
+)
+"""The modules that `import bcrf` makes available as attributes. They define the public names,
+except `Tagger`, which needs more packages than torch."""
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+# Type checkers read the imports above; with this function they would accept any attribute.
+if not typing.TYPE_CHECKING:
 
     def __getattr__(name: str) -> typing.Any:
-        """`Tagger` is imported when it is first asked for: most of the library does without it."""
-        if name != "Tagger":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from .tagging import Tagger
+        """Import the module that defines `name`, and return the attribute.
 
-        globals()[name] = Tagger
-        return Tagger
+        The first public name other than `Tagger` imports the whole core.
+        """
+        if name in _CORE:
+            return importlib.import_module(f".{name}", __name__)
+        if name == "Tagger":
+            globals()[name] = importlib.import_module(".tagger", __name__).Tagger
+        elif name in __all__:
+            _import_core()
+        if name not in globals():
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return globals()[name]
+
+
+def _import_core() -> None:
+    """Import the modules of the core, and copy their public names into this package."""
+    for module_name in _CORE:
+        module = importlib.import_module(f".{module_name}", __name__)
+        names = set(getattr(module, "__all__", ())) & set(__all__)
+        globals().update({name: getattr(module, name) for name in names})

@@ -1,8 +1,8 @@
-"""`python -m bcrf` is the command `bcrf`."""
+"""Run the command line `bcrf` as `python -m bcrf`."""
 
 import sys
 
-from bcrf.cli import main
+from .cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,73 +1,93 @@
-"""The problem: scores of a batch of linear chains, and ways to make new problems from it."""
+"""`LinearChain`: the scores of a batch of sentences, which are the input of every solver."""
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
 import torch
 from torch import Tensor
 
-from .checks import check_temperature, checks_enabled, values_visible
+from .checks import (
+    check_shapes,
+    check_temperature,
+    checked_lengths,
+    checks_enabled,
+    tag_out_of_range,
+    working_scores,
+)
+from .compat.private_torch import register_pytree_node
 from .structure import Structure
-from .torch_internals import register_pytree_node
 
 __all__ = ["PAD", "LinearChain"]
 
 PAD = -100
-"""What tag tensors hold beyond a sentence's length (torch's `ignore_index`)."""
-
-# What scores are kept in.
-_WORKING = (torch.float32, torch.float64)
+"""The value of tag tensors beyond the length of a sentence (torch's `ignore_index`)."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class LinearChain:
-    """Scores of B sentences over T tags; a tag sequence y of length L scores
+    """A batch of problems: scores of B sentences of up to n positions over T tags.
+
+    A tag sequence y of length L scores
 
         <w, y> = sum_i unary[i, y_i] + sum_e transitions[e, y_e, y_{e+1}].
 
-    -inf removes a tag from a position or an arc from the problem, as if it had been deleted.
-
-    Scores are kept in float32 at least (float64 stays); `dtype` remembers the caller's, in which
-    marginals come back. Shapes are checked here; values (NaN, no path left) when it is solved.
+    A score of -inf removes a tag from a position, or a transition from the problem, as if it had
+    been deleted. Scores are kept in float32 or float64. `dtype` is the dtype of the caller's
+    scores; marginals are returned in this dtype. The constructor checks types and shapes. Solvers
+    check the values (NaN, sentences without a path).
 
     Args:
         unary: [B, n, T], score of each tag at each position (start and end scores included).
-        transitions: [T, T], shared by all adjacent pairs, or [B, n-1, T, T], one matrix per
-            adjacent pair; axes from -> to. None: all zero.
-        lengths: [B] integers in 0..n; None: all n. What lies beyond a length is never read.
+        transitions: [T, T], shared by all adjacent positions, or [B, n-1, T, T], one matrix per
+            pair of adjacent positions; axes from -> to. None: all zero.
+        lengths: [B] integers in 0..n; None: all n. Scores beyond a length are never read.
+        structure: the tags and transitions that are allowed (see `constrain`); None: all.
+
+    Attributes:
+        raw_transitions: the transition scores as compiled kernels take them. A shared matrix holds
+            -inf where `structure` forbids a transition. With one matrix per pair, these are the
+            caller's scores: the forbidden ones are not replaced, and kernels consult `structure`.
+        structure: all rules that were given to `constrain`; None: everything is allowed.
+
+    Example:
+        >>> import torch
+        >>> from bcrf import LinearChain
+        >>> chain = LinearChain(torch.zeros(2, 5, 3), torch.zeros(3, 3), lengths=[5, 2])
+        >>> chain
+        LinearChain(batch_size=2, max_length=5, num_tags=3, transitions=shared, dtype=torch.float32)
+        >>> chain.score(torch.zeros(2, 5, dtype=torch.int64))
+        tensor([0., 0.])
     """
 
     unary: Tensor
-    transitions: Tensor | None
-    given_lengths: Tensor | None  # None: all n
+    raw_transitions: Tensor | None
+    lengths: Tensor
     dtype: torch.dtype
+    structure: Structure | None
 
     def __init__(
         self,
         unary: Tensor,
         transitions: Tensor | None = None,
         lengths: Tensor | Sequence[int] | None = None,
+        *,
+        structure: Structure | None = None,
     ) -> None:
-        unary, transitions, dtype = _scores(unary, transitions)
-        _check_shapes(unary, transitions)
-        self._set(unary, transitions, _lengths(lengths, unary), dtype, None)
+        unary, transitions, dtype = working_scores(unary, transitions)
+        check_shapes(unary, transitions)
+        fields = (unary, transitions, checked_lengths(lengths, unary), dtype, None)
+        if structure is not None:
+            fields = self._new(*fields)._constrained_fields(structure)
+        assign = object.__setattr__  # the dataclass is frozen
+        for name, value in zip(_FIELDS, fields, strict=True):
+            assign(self, name, value)
 
     # Shapes and masks
-
-    @property
-    def lengths(self) -> Tensor:
-        """[B] integers."""
-        if self.given_lengths is None:
-            batch, n, _ = self.unary.shape
-            lengths = torch.full((batch,), n, dtype=torch.int64, device=self.unary.device)
-            object.__setattr__(self, "given_lengths", lengths)  # the dataclass is frozen
-            return lengths
-        return self.given_lengths
 
     @property
     def batch_size(self) -> int:
@@ -87,44 +107,45 @@ class LinearChain:
 
     @property
     def requires_grad(self) -> bool:
-        """Whether any score does."""
-        transitions, _ = self.free_transitions
+        """Whether any score requires a gradient."""
+        transitions = self.raw_transitions
         return self.unary.requires_grad or (transitions is not None and transitions.requires_grad)
 
     @property
     def shared(self) -> bool:
-        """Whether one matrix serves all adjacent pairs."""
-        transitions, _ = self.free_transitions
-        return transitions is None or transitions.dim() == 2
+        """Whether one matrix of transitions serves all adjacent positions."""
+        return self.raw_transitions is None or self.raw_transitions.dim() == 2
 
     @property
-    def free_transitions(self) -> tuple[Tensor | None, Tensor | None]:
-        """The transitions before `constrain`, and which of them it allows: bool [T, T], None: all.
+    def transitions(self) -> Tensor | None:
+        """The transition scores with -inf where `structure` forbids a transition; None: all zero.
 
-        For whoever can use both: a constrained copy of one matrix per pair takes memory and time,
-        and is made when it is needed, as `transitions`.
+        Each read may compute a new tensor: see `constrained_transitions`.
         """
-        if "_lazy" in self.__dict__:
-            given, follow, _ = self.__dict__["_lazy"]
-            return given, follow
-        return self.transitions, None
+        return self.constrained_transitions()
 
-    def __getattr__(self, name: str) -> Any:
-        # Called for what is not there: the transitions of a constrained chain, the first time.
-        if name != "transitions" or "_lazy" not in self.__dict__:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        given, follow, grad = self.__dict__["_lazy"]
-        with torch.inference_mode(given.is_inference()), torch.set_grad_enabled(grad):
-            transitions = _constrained(given, follow)
-        object.__setattr__(self, "transitions", transitions)
-        return transitions
+    def constrained_transitions(self) -> Tensor | None:
+        """Return the transition scores, with -inf where `structure` forbids a transition.
+
+        None means that all scores are zero. A constrained chain with one matrix per pair makes a
+        new tensor [B, n-1, T, T] at each call. The gradient of this tensor reaches the caller's
+        scores if gradients were enabled when `constrain` was called.
+        """
+        transitions, structure = self.raw_transitions, self.structure
+        if structure is None or transitions is None or transitions.dim() == 2:
+            return transitions
+        if torch.compiler.is_compiling() or not transitions.requires_grad:
+            return _remove_transitions(transitions, structure.follow)
+        with torch.inference_mode(False), torch.enable_grad():
+            return _remove_transitions(transitions, structure.follow)
 
     @property
     def pair_scores(self) -> Tensor:
-        """The transitions, or zeros [T, T] where there are none."""
-        if self.transitions is None:
+        """`transitions`, or zeros [T, T] if there are none."""
+        transitions = self.constrained_transitions()
+        if transitions is None:
             return self.unary.new_zeros(self.num_tags, self.num_tags)
-        return self.transitions
+        return transitions
 
     @property
     def mask(self) -> Tensor:
@@ -149,16 +170,20 @@ class LinearChain:
         return self.batch_size
 
     def __repr__(self) -> str:
-        kind = "no" if self.transitions is None else "shared" if self.shared else "per-pair"
+        kind = "no" if self.raw_transitions is None else "shared" if self.shared else "per-pair"
+        rules = "" if self.structure is None else f", structure={self.structure!r}"
         return (
             f"LinearChain(batch_size={self.batch_size}, max_length={self.max_length}, "
-            f"num_tags={self.num_tags}, transitions={kind}, dtype={self.dtype})"
+            f"num_tags={self.num_tags}, transitions={kind}, dtype={self.dtype}{rules})"
         )
 
     # New problems from this one
 
     def to(self, *args: Any, **kwargs: Any) -> LinearChain:
-        """`Tensor.to` on the scores; a dtype becomes the caller's, lengths follow to the device."""
+        """Return the chain on another device or in another dtype; arguments as in `Tensor.to`.
+
+        The dtype becomes the dtype of the marginals. Scores stay in float32 or float64.
+        """
         dtype = self.dtype
         for argument in (*args, *kwargs.values()):
             if isinstance(argument, torch.dtype):
@@ -168,24 +193,26 @@ class LinearChain:
         if not dtype.is_floating_point:
             raise TypeError(f"a chain holds floating point scores, not {dtype}")
         working = torch.promote_types(dtype, torch.float32)
-        moved = self._map(lambda scores: scores.to(*args, **kwargs).to(working), dtype)
-        transitions, follow = moved.free_transitions
-        lengths = self.lengths.to(moved.unary.device)
-        return self._new(moved.unary, transitions, lengths, dtype, follow)
+        return self._map(lambda scores: scores.to(*args, **kwargs).to(working), dtype)
 
     def double(self) -> LinearChain:
+        """Return the chain with scores in float64."""
         return self._map(torch.Tensor.double, torch.float64)
 
     def detach(self) -> LinearChain:
+        """Return the chain without gradients; it shares the memory of the scores."""
         return self._map(torch.Tensor.detach, self.dtype)
 
     def __truediv__(self, tau: float | Tensor) -> LinearChain:
-        """The problem at temperature `tau` > 0: every score divided by it."""
+        """Return the problem at temperature `tau` > 0: every score divided by it."""
         tau = check_temperature(tau)
         return self._map(lambda scores: scores / tau, self.dtype)
 
     def __getitem__(self, index: SupportsIndex | slice | list[int] | Tensor) -> LinearChain:
-        """The sentences `index` of the batch; an int gives a batch of one. Padding is kept."""
+        """Return the chain of the sentences `index`, with their padding.
+
+        An int selects a batch of one sentence.
+        """
         if isinstance(index, Tensor) and not index.dim() and index.dtype != torch.bool:
             index = int(index)
         elif hasattr(index, "__index__") and not isinstance(index, bool | Tensor):
@@ -200,13 +227,16 @@ class LinearChain:
         lengths = self.lengths[index]
         if lengths.dim() != 1:
             raise IndexError("sentences are chosen along one axis")
-        transitions, follow = self.free_transitions
+        transitions = self.raw_transitions
         if transitions is not None and not self.shared:
             transitions = transitions[index]
-        return self._new(self.unary[index], transitions, lengths, self.dtype, follow)
+        return self._new(self.unary[index], transitions, lengths, self.dtype, self.structure)
 
     def restrict(self, allowed: Tensor) -> LinearChain:
-        """Remove the tags that `allowed` (bool [B, n, T]) forbids at a position: partial labels."""
+        """Return the problem without the tags for which `allowed` (bool [B, n, T]) is False.
+
+        Partial labels have this form: one set of allowed tags per position.
+        """
         if not isinstance(allowed, Tensor) or allowed.dtype != torch.bool:
             kind = allowed.dtype if isinstance(allowed, Tensor) else type(allowed).__name__
             raise TypeError(f"allowed must be a bool tensor, got {kind}")
@@ -214,16 +244,29 @@ class LinearChain:
             raise ValueError(
                 f"allowed must be [B, n, T] = {list(self.unary.shape)}, got {list(allowed.shape)}"
             )
-        allowed = allowed.to(self.device)
-        unary = torch.where(allowed, self.unary, -math.inf)
-        transitions, follow = self.free_transitions
-        return self._new(unary, transitions, self.lengths, self.dtype, follow)
+        unary = torch.where(allowed.to(self.device), self.unary, -math.inf)
+        return self._new(unary, self.raw_transitions, self.lengths, self.dtype, self.structure)
 
     def constrain(self, structure: Structure) -> LinearChain:
-        """Remove what `structure` forbids: tags at the start and the end, and transitions.
+        """Return the problem without the tags and transitions that `structure` forbids.
 
-        These still have to be numbers, or -inf.
+        Tags that may not start or end a sentence are removed from `unary`, forbidden transitions
+        from `transitions`. The scores that are removed must be finite or -inf, too.
+
+        Example:
+            >>> import torch
+            >>> from bcrf import LinearChain, Structure, viterbi
+            >>> rules = Structure.from_labels(["O", "B", "I"], "BIO")
+            >>> unary = torch.tensor([[[0.0, 0.0, 3.0], [0.0, 1.0, 2.0]]])
+            >>> viterbi(LinearChain(unary))[1]
+            tensor([[2, 2]])
+            >>> viterbi(LinearChain(unary).constrain(rules))[1]
+            tensor([[1, 2]])
         """
+        return self._new(*self._constrained_fields(structure))
+
+    def _constrained_fields(self, structure: Structure) -> tuple[Any, ...]:
+        """Return the fields of this chain under its own rules and those of `structure`."""
         if not isinstance(structure, Structure):
             raise TypeError(f"structure must be a Structure, got {type(structure).__name__}")
         if structure.num_tags != self.num_tags:
@@ -234,22 +277,24 @@ class LinearChain:
         first, last = self.first.unsqueeze(-1), self.last.unsqueeze(-1)
         allowed = (structure.start | ~first) & (structure.end | ~last)
         unary = torch.where(allowed, self.unary, -math.inf)
-        transitions, follow = self.free_transitions
-        follow = structure.follow if follow is None else structure.follow & follow
-        if self.shared or not values_visible(self.unary):
-            scores = self.pair_scores if transitions is None else transitions
-            transitions, follow = _constrained(scores, follow), None
-        return self._new(unary, transitions, self.lengths, self.dtype, follow)
+        if self.structure is not None:
+            structure = _both(structure, self.structure)
+        transitions = self.raw_transitions
+        if transitions is None or transitions.dim() == 2:
+            transitions = _remove_transitions(self.pair_scores, structure.follow)
+        elif not torch.is_grad_enabled():
+            transitions = transitions.detach()  # under no_grad a result has no gradient
+        return unary, transitions, self.lengths, self.dtype, structure
 
     # Scores of sequences
 
     def score(self, tags: Tensor) -> Tensor:
-        """<w, y> of given sequences, differentiable.
+        """Return the scores <w, y> of tag sequences, differentiable.
 
         Args:
-            tags: [..., B, n] integers; beyond the lengths anything, -100 for instance.
+            tags: [..., B, n] integers; any values beyond the lengths, -100 for instance.
         Returns:
-            [..., B]; -inf where a sequence uses a removed tag or arc.
+            [..., B]; -inf where a sequence uses a removed tag or transition.
         """
         index = self.tag_index(tags)
         unary, transitions = self.path_scores(index)
@@ -258,21 +303,25 @@ class LinearChain:
         return total + torch.where(inside[:, 1:], transitions, 0.0).sum(-1)
 
     def path_scores(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Unary [..., B, n] and transition [..., B, n-1] scores along `index` [..., B, n]."""
+        """Return unary [..., B, n] and transition [..., B, n-1] scores along tags [..., B, n]."""
         lead = index.shape[:-2]
         scores = self.unary.expand(*lead, *self.unary.shape)
         unary = scores.gather(-1, index.unsqueeze(-1)).squeeze(-1)
         before, after = index[..., :-1], index[..., 1:]
-        if self.transitions is None:
+        transitions = self.constrained_transitions()
+        if transitions is None:
             return unary, unary.new_zeros(before.shape)
-        if self.shared:
-            return unary, self.transitions[before, after]
+        if transitions.dim() == 2:
+            return unary, transitions[before, after]
         sentence = torch.arange(self.batch_size, device=self.device).unsqueeze(1)
         edge = torch.arange(before.shape[-1], device=self.device)
-        return unary, self.transitions[sentence, edge, before, after]
+        return unary, transitions[sentence, edge, before, after]
 
     def tag_index(self, tags: Tensor) -> Tensor:
-        """`tags` [..., B, n] as valid indices: 0 beyond the lengths; bad tags are an error."""
+        """Return `tags` [..., B, n] as int64 indices, 0 beyond the lengths.
+
+        Raise if `tags` are no integers, have the wrong shape, or are out of range.
+        """
         if not isinstance(tags, Tensor):
             raise TypeError(f"tags must be a tensor, got {type(tags).__name__}")
         expected = self.unary.shape[:2]
@@ -283,119 +332,63 @@ class LinearChain:
         tags = tags.to(self.device, torch.int64)
         index = torch.where(self.mask, tags, 0)
         if checks_enabled(self.unary):
-            bad = (index < 0) | (index >= self.num_tags)
-            if bool(bad.any()):
-                *_, sentence, position = bad.nonzero()[0].tolist()
-                tag = int(index[tuple(bad.nonzero()[0])])
-                raise ValueError(
-                    f"sentence {sentence}, position {position}: tag {tag} "
-                    f"is not in 0..{self.num_tags - 1}"
-                )
+            defect = tag_out_of_range(index, self.num_tags)
+            if defect is not None:
+                raise ValueError(defect.message)
         return index
 
     def pad(self, tags: Tensor) -> Tensor:
-        """`tags` [..., B, n] with -100 beyond the lengths."""
+        """Return `tags` [..., B, n] with -100 beyond the lengths."""
         return torch.where(self.mask, tags, PAD)
 
-    # How copies are made: without checking again, and without losing the caller's dtype
+    # Copies: they skip the checks of the constructor, and keep the caller's dtype
 
-    def _map(self, function: Any, dtype: torch.dtype) -> LinearChain:
-        unary, (transitions, follow) = function(self.unary), self.free_transitions
+    def _map(self, function: Callable[[Tensor], Tensor], dtype: torch.dtype) -> LinearChain:
+        unary, transitions, structure = self.unary, self.raw_transitions, self.structure
+        unary = function(unary)
         transitions = None if transitions is None else function(transitions)
-        follow = None if follow is None else follow.to(unary.device)
-        return self._new(unary, transitions, self.given_lengths, dtype, follow)
+        lengths = self.lengths
+        if lengths.device != unary.device:
+            lengths = lengths.to(unary.device)
+            structure = None if structure is None else structure.to(unary.device)
+        return self._new(unary, transitions, lengths, dtype, structure)
 
     @staticmethod
     def _new(
-        unary: Any, transitions: Any, lengths: Any, dtype: torch.dtype, follow: Any = None
+        unary: Any,
+        transitions: Any,
+        lengths: Any,
+        dtype: torch.dtype,
+        structure: Structure | None = None,
     ) -> LinearChain:
+        """Return a chain of valid fields, without checks.
+
+        `structure` must already be applied to the scores: tags that may not start or end a sentence
+        are -inf in `unary`, and a shared matrix holds -inf at forbidden transitions.
+        """
         chain = object.__new__(LinearChain)
-        chain._set(unary, transitions, lengths, dtype, follow)
+        assign = object.__setattr__  # the dataclass is frozen, and this is a constructor
+        assign(chain, "unary", unary)
+        assign(chain, "raw_transitions", transitions)
+        assign(chain, "lengths", lengths)
+        assign(chain, "dtype", dtype)
+        assign(chain, "structure", structure)
         return chain
 
-    def _set(
-        self, unary: Any, transitions: Any, lengths: Any, dtype: torch.dtype, follow: Any
-    ) -> None:
-        assign = object.__setattr__  # because the dataclass is frozen
-        assign(self, "unary", unary)
-        if follow is None:
-            assign(self, "transitions", transitions)
-        else:
-            assign(self, "_lazy", (transitions, follow, torch.is_grad_enabled()))
-        assign(self, "given_lengths", lengths)
-        assign(self, "dtype", dtype)
+
+_FIELDS = ("unary", "raw_transitions", "lengths", "dtype", "structure")
 
 
-def _constrained(transitions: Tensor, follow: Tensor) -> Tensor:
-    """`transitions` with -inf where `follow` [T, T] is False.
-
-    A sum, because its gradient takes no memory of its own.
-    """
+def _remove_transitions(transitions: Tensor, follow: Tensor) -> Tensor:
+    """Return `transitions` with -inf where `follow` (bool [T, T]) is False."""
+    # We add -inf instead of selecting with `where`: the gradient of a sum allocates nothing.
     removal = transitions.new_zeros(follow.shape).masked_fill_(~follow, -math.inf)
     return transitions + removal
 
 
-def _scores(unary: Tensor, transitions: Tensor | None) -> tuple[Tensor, Tensor | None, torch.dtype]:
-    """Scores in one dtype of at least float32, and the dtype the caller works in."""
-    for name, scores in (("unary", unary), ("transitions", transitions)):
-        if scores is None:
-            continue
-        if not isinstance(scores, Tensor):
-            raise TypeError(f"{name} must be a tensor, got {type(scores).__name__}")
-        if not scores.is_floating_point():
-            raise TypeError(f"{name} must be floating point, got {scores.dtype}")
-    dtype = unary.dtype
-    if transitions is not None and transitions.device != unary.device:
-        raise ValueError(f"unary is on {unary.device}, transitions on {transitions.device}")
-    if dtype in _WORKING and (transitions is None or transitions.dtype is dtype):
-        return unary, transitions, dtype  # nearly always: nothing to convert
-    if transitions is not None:
-        dtype = torch.promote_types(dtype, transitions.dtype)
-    working = torch.promote_types(dtype, torch.float32)
-    return unary.to(working), None if transitions is None else transitions.to(working), dtype
-
-
-def _check_shapes(unary: Tensor, transitions: Tensor | None) -> None:
-    if unary.dim() != 3:
-        raise ValueError(f"unary must be [B, n, T], got {list(unary.shape)}")
-    batch, n, tags = unary.shape
-    if tags == 0:
-        raise ValueError("unary must have at least one tag, got T = 0")
-    if transitions is None:
-        return
-    pairs = (batch, max(n - 1, 0), tags, tags)
-    # One comparison, of equally many sizes: a graph remembers what was compared.
-    if transitions.shape != ((tags, tags) if transitions.dim() == 2 else pairs):
-        raise ValueError(
-            f"transitions must be [T, T] = {[tags, tags]} or [B, n-1, T, T] = {list(pairs)}, "
-            f"got {list(transitions.shape)}"
-        )
-
-
-def _lengths(lengths: Tensor | Sequence[int] | None, unary: Tensor) -> Tensor | None:
-    if lengths is None:
-        return None
-    batch, n, _ = unary.shape
-    if not isinstance(lengths, Tensor):
-        try:
-            lengths = torch.tensor(lengths, device=unary.device)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise TypeError(f"lengths must be integers [B], got {lengths!r}") from error
-        if not lengths.numel():
-            lengths = lengths.long()  # an empty list has no type
-    if lengths.dtype == torch.bool or lengths.is_floating_point() or lengths.is_complex():
-        raise TypeError(f"lengths must be integers, got {lengths.dtype}")
-    if list(lengths.shape) != [batch]:
-        raise ValueError(f"lengths must be [B] = {[batch]}, got {list(lengths.shape)}")
-    lengths = lengths.to(unary.device, torch.int64, copy=True)
-    if checks_enabled(unary):
-        bad = (lengths < 0) | (lengths > n)
-        if bool(bad.any()):
-            sentence = int(bad.nonzero()[0])
-            raise ValueError(
-                f"lengths[{sentence}] = {int(lengths[sentence])} is not in 0..n = 0..{n}"
-            )
-    return lengths
+def _both(one: Structure, other: Structure) -> Structure:
+    """Return the structure that allows exactly what `one` and `other` both allow."""
+    return Structure(one.start & other.start, one.end & other.end, one.follow & other.follow)
 
 
 def _flatten(chain: LinearChain) -> tuple[list[Any], torch.dtype]:

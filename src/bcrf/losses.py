@@ -1,84 +1,76 @@
-"""Losses: a conjugate minus a score, written by every family in the form that does not cancel."""
+"""Losses of gold tags, and of sets of allowed tags, for every solver."""
 
 from __future__ import annotations
-
-import math
 
 import torch
 from torch import Tensor
 
 from .chain import LinearChain
-from .checks import check_sums, checks_enabled
-from .inference import Solver
+from .inference import Solver, SolverLike, as_solver
 
 __all__ = ["loss", "partial_loss"]
 
 
-def loss(solver: Solver, chain: LinearChain, tags: Tensor) -> Tensor:
-    """Loss of the gold sequences, [B], >= 0; reduction is left to the caller.
+def loss(solver: SolverLike, chain: LinearChain, tags: Tensor) -> Tensor:
+    """Return the loss of the gold sequences, [B], >= 0, without reduction.
 
     `ForwardBackward`: negative log-likelihood A(w) - <w, y>. `Bregman`: Fenchel-Young loss
-    B(w) - <w, y>. `MeanField`, `Unstructured`: cross-entropy sum_i -log r_i(y_i). A gold sequence
-    that uses a removed tag or transition is an error, whichever the family.
+    B(w) - <w, y>. `MeanField`, `Unstructured`: cross-entropy sum_i -log r_i(y_i). With every
+    solver, a gold sequence that uses a removed tag or transition is an error.
 
     Args:
-        tags: [B, n] integers; beyond the lengths anything, -100 for instance.
+        tags: [B, n] integers; any values beyond the lengths, -100 for instance.
+
+    Example:
+        >>> import torch, bcrf
+        >>> unary = torch.zeros(1, 3, 2, requires_grad=True)
+        >>> chain = bcrf.LinearChain(unary, torch.zeros(2, 2))
+        >>> value = bcrf.loss(bcrf.Bregman(10), chain, torch.tensor([[0, 1, 1]]))
+        >>> round(value.item(), 4)  # 4 log 2: two edges of four arcs
+        2.7726
+        >>> value.mean().backward()
+        >>> unary.grad
+        tensor([[[-0.5000,  0.5000],
+                 [ 0.5000, -0.5000],
+                 [ 0.5000, -0.5000]]])
     """
-    if tags.shape != chain.unary.shape[:2]:
-        raise ValueError(
-            f"tags must be [B, n] = {list(chain.unary.shape[:2])}, got {list(tags.shape)}"
-        )
-    fused = getattr(solver, "fused_loss", None)
-    if fused is not None and tags.dtype is torch.int64 and tags.device == chain.device:
-        value: Tensor | None = fused(chain, tags)
-        if value is not None:
-            return value
-    _check_legal(chain, tags)
-    return check_sums("loss", solver(chain).surprisal(tags))
+    unary = chain.unary
+    if not isinstance(tags, Tensor):
+        raise TypeError(f"tags must be a tensor, got {type(tags).__name__}")
+    if tags.shape != unary.shape[:2]:
+        raise ValueError(f"tags must be [B, n] = {list(unary.shape[:2])}, got {list(tags.shape)}")
+    if tags.dtype is not torch.int64 or tags.device != unary.device:
+        if tags.dtype == torch.bool or tags.is_floating_point() or tags.is_complex():
+            raise TypeError(f"tags must be integers, got {tags.dtype}")
+        tags = tags.to(unary.device, torch.int64)
+    if not isinstance(solver, Solver):
+        solver = as_solver(solver)
+    return solver.loss(chain, tags)
 
 
-def partial_loss(solver: Solver, chain: LinearChain, allowed: Tensor) -> Tensor:
-    """Loss of sets of tag sequences, [B], >= 0: one set of allowed tags per position.
+def partial_loss(solver: SolverLike, chain: LinearChain, allowed: Tensor) -> Tensor:
+    """Return the loss of partial labels, [B], >= 0: one set of allowed tags per position.
 
-    `ForwardBackward`: marginal NLL A(w) - A~(w). `Bregman`: partial Fenchel-Young loss
-    B(w) - B~(w), the second over the allowed sequences. `MeanField`, `Unstructured`:
-    -sum_i log sum over allowed t of r_i(t). With one tag per position it is `loss`.
+    `ForwardBackward`: marginal negative log-likelihood A(w) - A~(w). `Bregman`: partial
+    Fenchel-Young loss B(w) - B~(w). A~ and B~ are the values of the problem that is restricted to
+    the allowed tags. `MeanField`, `Unstructured`: -sum_i log sum over allowed t of r_i(t). With one
+    allowed tag per position the partial loss equals `loss`.
 
     Args:
         allowed: bool [B, n, T]; ignored beyond the lengths.
+
+    Example:
+        >>> import torch, bcrf
+        >>> chain = bcrf.LinearChain(torch.zeros(1, 2, 4))
+        >>> allowed = torch.tensor([[[True, True, False, False], [True, True, True, True]]])
+        >>> bcrf.partial_loss(bcrf.ForwardBackward(), chain, allowed)  # log 2: half the paths
+        tensor([0.6931])
     """
-    # `restrict` checks shape and dtype for all families.
-    restricted = chain.restrict(allowed)
-    if checks_enabled(chain.unary):
-        empty = chain.mask & (restricted.unary == -math.inf).all(-1)
-        if bool(empty.any()):
-            sentence, position = empty.nonzero()[0].tolist()
-            raise ValueError(
-                f"sentence {sentence}, position {position}: no allowed tag has a finite score"
-            )
-    value = solver(chain).partial_surprisal(allowed.to(chain.device))
-    return check_sums("partial loss", value)
-
-
-def _check_legal(chain: LinearChain, tags: Tensor) -> None:
-    """A gold sequence that uses a removed tag or transition has no finite loss: say where."""
-    if not checks_enabled(chain.unary):
-        return
-    with torch.no_grad():
-        index = chain.tag_index(tags)
-        unary, transitions = chain.path_scores(index)
-        bad_tag = chain.mask & (unary == -math.inf)
-        bad_arc = chain.mask[:, 1:] & (transitions == -math.inf)
-    if bool(bad_tag.any()):
-        sentence, position = bad_tag.nonzero()[0].tolist()
-        tag = int(index[sentence, position])
+    if not isinstance(allowed, Tensor) or allowed.dtype != torch.bool:
+        kind = allowed.dtype if isinstance(allowed, Tensor) else type(allowed).__name__
+        raise TypeError(f"allowed must be a bool tensor, got {kind}")
+    if allowed.shape != chain.unary.shape:
         raise ValueError(
-            f"sentence {sentence}, position {position}: gold tag {tag} is removed (-inf) there"
+            f"allowed must be [B, n, T] = {list(chain.unary.shape)}, got {list(allowed.shape)}"
         )
-    if bool(bad_arc.any()):
-        sentence, edge = bad_arc.nonzero()[0].tolist()
-        before, after = index[sentence, edge : edge + 2].tolist()
-        raise ValueError(
-            f"sentence {sentence}, position {edge + 1}: gold tag {after} may not follow "
-            f"{before}, that transition is removed (-inf)"
-        )
+    return as_solver(solver).partial_loss(chain, allowed.to(chain.device))

@@ -1,7 +1,8 @@
-"""The command line: thin shells over plain functions.
+"""The command `bcrf`.
 
-What a command needs beyond the core is imported when it runs, and asked for by name if it is not
-installed.
+Each command is a module with a function `run(arguments)`. A command parses its arguments before it
+imports the rest of the library, because importing torch takes seconds. So `--help` and the errors
+about wrong arguments appear at once. `import bcrf.cli` does not import torch.
 """
 
 from .main import main

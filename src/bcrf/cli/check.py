@@ -1,21 +1,21 @@
-"""`bcrf check`: what is in data files, and what is wrong with them."""
+"""`bcrf check`: count what data files contain, and report their mistakes."""
 
 from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING
 
-from .arguments import INPUT_FORMATS, command_parser
-from .tables import percent
+from .arguments import INPUT_FORMATS, command_parser, one_of, whole_number
+from .terminal import percent
 
 if TYPE_CHECKING:
-    from ..tasks.checking import FileReport, Report
+    from ..tagger.tasks.checking import FileReport, Report
 
 __all__ = ["run"]
 
 _EPILOG = """\
-Prints what each file holds (sentences, words, tags), which sentences the files have in common, and
-every malformed line and illegal tag as FILE:LINE: MESSAGE. The exit code is 1 if there is any.
+Prints the numbers of sentences, words and tags of each file, and of the sentences that two files
+share. Prints every malformed line and illegal tag as FILE:LINE: MESSAGE; the exit code is then 1.
 
   bcrf check train.conllu dev.conllu test.conllu
   bcrf check --task ner train.conll
@@ -23,31 +23,40 @@ every malformed line and illegal tag as FILE:LINE: MESSAGE. The exit code is 1 i
 
 
 def run(arguments: list[str]) -> int:
-    parser = command_parser("check", "Look for mistakes in data files.", _EPILOG)
+    parser = command_parser("bcrf check", "Look for mistakes in data files.", _EPILOG)
     parser.add_argument("files", nargs="+", metavar="FILE")
     parser.add_argument(
         "--task",
-        choices=("pos", "segmentation", "ner"),
+        metavar="NAME",
+        type=one_of("pos", "segmentation", "ner"),
         default="pos",
-        help="read them as this task would (default: %(default)s)",
+        help="read the files for this task: pos, segmentation or ner (default: %(default)s)",
     )
     parser.add_argument(
         "--column",
-        choices=("upos", "xpos"),
+        metavar="NAME",
+        type=one_of("upos", "xpos"),
         default="upos",
-        help="of pos and segmentation (default: %(default)s)",
+        help="pos and segmentation: the column with the tags, upos or xpos (default: %(default)s)",
     )
-    parser.add_argument("--format", choices=INPUT_FORMATS, default="auto", help="of all files")
+    parser.add_argument(
+        "--format",
+        metavar="NAME",
+        type=one_of(*INPUT_FORMATS),
+        default="auto",
+        help=f"format of all files: {', '.join(INPUT_FORMATS)} "
+        "(default: auto, by name and first lines)",
+    )
     parser.add_argument(
         "--limit",
-        type=int,
+        type=whole_number(least=0),
         default=50,
         metavar="N",
-        help="print at most so many mistakes of a file; 0: all (default: %(default)s)",
+        help="print at most N mistakes of each file; 0: all of them (default: %(default)s)",
     )
     options = parser.parse_args(arguments)
 
-    from ..tasks import check
+    from ..tagger.tasks import check
 
     report = check(options.files, options.task, options.column, options.format)
     _print(report, options.limit)

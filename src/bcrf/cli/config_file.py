@@ -1,8 +1,8 @@
-"""Configuration files: TOML, YAML or JSON.
+"""Read configuration files in TOML, YAML or JSON.
 
-Parsers are safe with files of a person's size only: a small file can make them recurse without end
-(nesting), take gigabytes (dotted keys of TOML) or build gigabytes (aliases of YAML). So the size,
-the nesting and the dots of a line are bounded, and aliases are refused.
+A small malicious file can make a parser recurse without end (nesting), or use gigabytes of memory
+(dotted keys in TOML, aliases in YAML). So the size of a file, the nesting and the dots in a line
+are limited, and aliases are refused.
 """
 
 from __future__ import annotations
@@ -13,22 +13,24 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..data import read_limited
-from .errors import UserError, optional
+from .errors import UserError, import_extra
 
-__all__ = ["MAX_CONFIG_BYTES", "overlaid", "read_config"]
+__all__ = ["MAX_CONFIG_BYTES", "read_config"]
 
 MAX_CONFIG_BYTES = 64 << 10
-"""A configuration file may have so many bytes."""
+"""The largest size of a configuration file."""
 
-# The parser of TOML takes time and memory by the square of the number of parts of a dotted key.
+# The time and memory of the TOML parser grow with the square of the number of parts of a key.
 _MAX_DOTS = 50
 
-_MAX_DEPTH = 50  # of YAML
+# The time of the YAML parser grows with the square of the nesting depth.
+_MAX_DEPTH = 50
 
 
 def read_config(path: str) -> dict[str, Any]:
-    """The settings in a file, whose suffix tells its format."""
+    """Return the settings in a file; the suffix of its name determines the format."""
+    from ..tagger.files import read_limited
+
     readers = {".toml": _toml, ".yaml": _yaml, ".yml": _yaml, ".json": _json}
     suffix = Path(path).suffix.lower()
     if suffix not in readers:
@@ -41,7 +43,7 @@ def read_config(path: str) -> dict[str, Any]:
         values = readers[suffix](text)
         _check_values(values)
     except ValueError as error:
-        raise UserError(f"{path}: is no valid {suffix[1:].upper()}: {error}") from error
+        raise UserError(f"{path}: invalid {suffix[1:].upper()}: {error}") from error
     except RecursionError as error:
         raise UserError(f"{path}: is nested too deeply; expected tables of settings") from error
     if not isinstance(values, dict):
@@ -49,20 +51,11 @@ def read_config(path: str) -> dict[str, Any]:
     return values
 
 
-def overlaid(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
-    """Both nested settings; `upper` where both have a value."""
-    result = dict(lower)
-    for key, value in upper.items():
-        below = result.get(key)
-        both = isinstance(value, Mapping) and isinstance(below, Mapping)
-        result[key] = overlaid(below, value) if both else value  # type: ignore[arg-type]
-    return result
-
-
 def _check_values(value: Any) -> None:
-    """Raise ValueError for a text that can be no path, and for an integer of more than 64 bits.
+    """Raise ValueError for strings that cannot be paths and for integers of more than 64 bits.
 
-    JSON and YAML can write a NUL character, and half of a character beyond U+FFFF.
+    Strings in JSON and YAML may contain NUL characters and lone surrogates (halves of a character
+    above U+FFFF).
     """
     if isinstance(value, str):
         if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
@@ -74,8 +67,8 @@ def _check_values(value: Any) -> None:
         for pair in value.items():
             _check_values(pair)
     elif isinstance(value, Iterable):
-        for one in value:
-            _check_values(one)
+        for item in value:
+            _check_values(item)
 
 
 def _toml(text: str) -> Any:
@@ -83,20 +76,20 @@ def _toml(text: str) -> Any:
         if line.count(".") > _MAX_DOTS and not line.lstrip().startswith("#"):
             raise ValueError(f"line {number} has more than {_MAX_DOTS} dots; shorten it")
     module = "tomllib" if sys.version_info >= (3, 11) else "tomli"
-    return optional(module, "cli", "reading TOML").loads(text)  # its error is a ValueError
+    return import_extra(module, "cli", "reading TOML").loads(text)  # its errors are ValueErrors
 
 
 def _yaml(text: str) -> Any:
-    yaml = optional("yaml", "cli", "reading YAML")
+    yaml = import_extra("yaml", "cli", "reading YAML")
     try:
         depth = 0
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
             line = event.start_mark.line + 1
-            if isinstance(event, yaml.AliasEvent):  # can stand for more than the memory holds
+            if isinstance(event, yaml.AliasEvent):  # nested aliases can expand to gigabytes
                 raise ValueError(f"line {line} has an alias (*); write its value instead")
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
-            if depth > _MAX_DEPTH:  # the time to read it grows by the square of its depth
+            if depth > _MAX_DEPTH:
                 raise ValueError(f"line {line} is nested too deeply; expected tables of settings")
         return yaml.safe_load(text)
     except yaml.YAMLError as error:

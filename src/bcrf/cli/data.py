@@ -1,20 +1,21 @@
-"""`bcrf data`: treebanks of Universal Dependencies, fetched by name."""
+"""`bcrf data`: fetch treebanks of Universal Dependencies by name."""
 
 from __future__ import annotations
 
 import sys
 
 from .arguments import command_parser
-from .progress import progress_bar
+from .terminal import progress_bar
 
 __all__ = ["run"]
 
 _EPILOG = """\
-Files are checked against the checksum file that lies beside them (SHA256SUMS or FILE.sha256); where
-there is none, against the SHA-256 of the first download. Interrupted downloads go on where they
-stopped. What is there already needs no connection.
+Each file is compared with the checksum file beside it (SHA256SUMS or FILE.sha256), or, if there is
+none, with the SHA-256 of the first download. An interrupted download continues where it stopped.
+Cached files need no connection.
 
-The cache is $BCRF_CACHE, else bcrf in the user's cache folder; each source has a folder there.
+The cache is the folder $BCRF_CACHE, or bcrf in the user's cache folder. It has a folder for each
+source.
 
   bcrf data en_ewt zh_gsd
   bcrf data en_ewt --from ud-treebanks-v2.15   # an unpacked release
@@ -23,39 +24,43 @@ The cache is $BCRF_CACHE, else bcrf in the user's cache folder; each source has 
 
 
 def run(arguments: list[str]) -> int:
-    from ..fetching import DEFAULT_RELEASE, TREEBANKS, fetch_treebank
-
     parser = command_parser(
-        "data", "Fetch treebanks into the cache, and print the paths of their files.", _EPILOG
+        "bcrf data", "Fetch treebanks into the cache, and print the paths of their files.", _EPILOG
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="a treebank, such as en_ewt")
     parser.add_argument(
         "--from",
         dest="source",
         metavar="DIR_OR_URL",
-        help="take the files from this folder or address; there they may lie as they are, in a "
-        "folder NAME, or in one named as the official repository (default: the official ones)",
+        help="take the files from this folder or address. They may be there directly, in a folder "
+        "NAME, or in a folder with the name of the official repository (default: the official "
+        "repositories)",
     )
-    parser.add_argument("--to", metavar="DIR", help="put them here, in a folder NAME")
+    parser.add_argument(
+        "--to", metavar="DIR", help="write the files to DIR/NAME instead of the cache"
+    )
     parser.add_argument(
         "--release",
         metavar="VERSION",
-        default=DEFAULT_RELEASE,
-        help="of the official treebanks (default: %(default)s)",
+        help="release of the official treebanks (default: 2.15, that of the paper)",
     )
-    parser.add_argument("--refresh", action="store_true", help="fetch even what is there")
-    parser.add_argument("--list", action="store_true", help="list the names that are known")
+    parser.add_argument("--refresh", action="store_true", help="fetch cached files again")
+    parser.add_argument("--list", action="store_true", help="list the known names")
     options = parser.parse_args(arguments)
+    if not (options.names or options.list):
+        parser.error("expected the name of a treebank, such as en_ewt, or --list")
+
+    from ..tagger.fetching import DEFAULT_RELEASE, TREEBANKS, fetch_treebank
+
     if options.list:
         for name, repository in TREEBANKS.items():
             print(f"{name:18} {repository}")
         return 0
-    if not options.names:
-        parser.error("give the names of treebanks, such as en_ewt, or --list")
     for name in options.names:
         with progress_bar() as update:
+            release = options.release or DEFAULT_RELEASE
             treebank = fetch_treebank(
-                name, options.source, options.to, options.release, options.refresh, update
+                name, options.source, options.to, release, options.refresh, update
             )
         state = "fetched from" if treebank.fetched else "was there already, from"
         missing = [split for split in ("train", "dev", "test") if split not in treebank.files]

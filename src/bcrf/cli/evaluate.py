@@ -1,22 +1,23 @@
-"""`bcrf evaluate`: how well a tagger does."""
+"""`bcrf evaluate`: measure a tagger on annotated sentences."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from .arguments import INPUT_FORMATS, add_methods, command_parser
-from .tables import percent, show_table
+from .arguments import INPUT_FORMATS, add_prediction_options, command_parser, one_of, use_threads
+from .terminal import WIDTH, percent, progress_bar, show_table
 
 if TYPE_CHECKING:
-    from ..tagging import Evaluation
+    from ..tagger import Evaluation
 
 __all__ = ["run"]
 
 _EPILOG = """\
-Accuracy for pos (also of words that were not seen in training), F1 of tagged words for
-segmentation, F1 of mentions for ner.
+pos: accuracy, also of the words that the training data does not contain. segmentation: precision,
+recall and F1 of words with their tags. ner: precision, recall and F1 of mentions, also by type.
 
   bcrf evaluate runs/en_ewt en_ewt-ud-test.conllu
   bcrf evaluate runs/zh_gsd test.conllu --decoder viterbi --decoder bregman-10 --json
@@ -24,23 +25,42 @@ segmentation, F1 of mentions for ner.
 
 
 def run(arguments: list[str]) -> int:
-    parser = command_parser("evaluate", "Measure a tagger on annotated sentences.", _EPILOG)
-    parser.add_argument("model", metavar="MODEL", help="folder of a model, or of a training run")
+    parser = command_parser(
+        "bcrf evaluate",
+        "Measure a tagger on annotated sentences.",
+        _EPILOG,
+        usage="bcrf evaluate MODEL FILE [OPTIONS]",
+    )
+    parser.add_argument("model", metavar="MODEL", help="folder of a model or of a training run")
     parser.add_argument("file", metavar="FILE", help="annotated sentences")
-    parser.add_argument("--format", choices=INPUT_FORMATS, default="auto", help="of FILE")
+    parser.add_argument(
+        "--format",
+        metavar="NAME",
+        type=one_of(*INPUT_FORMATS),
+        default="auto",
+        help=f"format of FILE: {', '.join(INPUT_FORMATS)} (default: auto, by name and first lines)",
+    )
     parser.add_argument("--json", action="store_true", help="print one line of JSON per decoder")
-    add_methods(parser, several=True)
+    add_prediction_options(parser, several_decoders=True)
     options = parser.parse_args(arguments)
+    use_threads(options.threads)
 
-    from ..data import read
-    from ..tagging import Tagger
+    from ..tagger import Tagger
+    from ..tagger.data import read
+    from ..tagger.tasks import check_gold_labels
 
-    tagger = Tagger.load(options.model, options.device)
-    examples = tagger.task.annotated(list(read(options.file, options.format)))
-    evaluations = [
-        tagger.evaluate_examples(examples, decoder, options.repair)
-        for decoder in options.decoder or [None]
-    ]
+    with progress_bar() as update:
+        update("loading the model", 0, None)
+        tagger = Tagger.load(options.model, options.device)
+        update("reading the sentences", 0, None)
+        examples = tagger.task.annotated(list(read(options.file, options.format)))
+        warning = check_gold_labels(tagger.task, examples, options.file)
+        if warning is not None:
+            print(f"bcrf: warning: {warning}", file=sys.stderr)
+        evaluations = []
+        for decoder in options.decoder or [tagger.decoder]:
+            update(f"tagging {len(examples)} sentences, decoder {decoder}", 0, None)
+            evaluations.append(tagger.evaluate_examples(examples, decoder, options.repair))
     if options.json:
         for evaluation in evaluations:
             print(json.dumps({"model": options.model, "file": options.file} | evaluation.to_dict()))
@@ -50,15 +70,60 @@ def run(arguments: list[str]) -> int:
 
 
 def _show(title: str, evaluations: Sequence[Evaluation]) -> None:
-    """A row per number, a column per decoder; the main one first."""
+    """Print a table with a column for each decoder, and tables by type if there are types."""
+    for group in _groups_that_fit(evaluations):
+        _show_totals(title, group)
+    for evaluation in evaluations:
+        _show_types(evaluation)
+
+
+def _groups_that_fit(evaluations: Sequence[Evaluation]) -> Iterator[list[Evaluation]]:
+    """Yield the evaluations in groups; the table of a group is at most `WIDTH` characters wide."""
+    group: list[Evaluation] = []
+    for evaluation in evaluations:
+        columns = [*group, evaluation]
+        # 18: the names of the rows; 12: the widest cell; 3: the space between columns.
+        if group and 18 + sum(max(len(e.decoder), 12) + 3 for e in columns) > WIDTH:
+            yield group
+            columns = [evaluation]
+        group = columns
+    yield group
+
+
+def _show_totals(title: str, evaluations: Sequence[Evaluation]) -> None:
     first = evaluations[0]
-    names = sorted(first.scores, key=lambda name: name != first.main)  # stable
+    by_type = tuple(f"/{type_}" for type_ in _types(first))
+    names = [name for name in first.scores if not name.endswith(by_type)]
+    names.sort(key=lambda name: name != first.main)  # main score first; the others keep their order
     rows = [[name, *(_number(e.scores[name]) for e in evaluations)] for name in names]
     rows.append(["sentences repaired", *(f"{e.repaired} of {e.sentences}" for e in evaluations)])
     rows.append(["tokens/s", *(f"{e.tokens / max(e.seconds, 1e-9):.0f}" for e in evaluations)])
     show_table(title, ["", *(evaluation.decoder for evaluation in evaluations)], rows)
 
 
+def _show_types(evaluation: Evaluation) -> None:
+    """Print a row with precision, recall, F1 and the number of gold mentions for each type."""
+    types = _types(evaluation)
+    if not types:
+        return
+    scores = ("precision", "recall", "f1", "mentions")
+    rows = [
+        [type_, *(_number(evaluation.scores[f"{score}/{type_}"]) for score in scores)]
+        for type_ in types
+    ]
+    show_table(
+        f"\nBy type, decoder {evaluation.decoder}",
+        ["type", "precision", "recall", "F1", "mentions"],
+        rows,
+    )
+
+
+def _types(evaluation: Evaluation) -> list[str]:
+    """Return the types of mentions; the scores of a type are named "f1/PER", "mentions/PER"."""
+    prefix = "mentions/"
+    return [name.removeprefix(prefix) for name in evaluation.scores if name.startswith(prefix)]
+
+
 def _number(value: float) -> str:
-    """Counts are integers, all else are shares."""
+    """Return a number as text: a count as it is, a share as a percentage."""
     return str(value) if isinstance(value, int) else percent(value)

@@ -1,56 +1,67 @@
-"""The command `bcrf`: finds the command that is meant, and turns errors into messages."""
+"""The entry point of `bcrf`: select the command, run it, turn errors into exit codes."""
 
 from __future__ import annotations
 
-import argparse
-import codecs
-import io
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module, metadata
 
-from .errors import explain
-from .standard_input import reserved_standard_input
+from .arguments import CommandParser, command_parser
+from .errors import did_you_mean, explain
+from .streams import prepare_output_streams, reserved_standard_input
 
-__all__ = ["COMMANDS", "main"]
+__all__ = ["COMMANDS", "main", "run_reporting_errors"]
 
 COMMANDS = {
     "demo": "train four small taggers on a sample corpus and compare them",
-    "train": "train a tagger as a configuration file says",
+    "train": "train a tagger",
     "evaluate": "measure a tagger on annotated sentences",
     "tag": "tag sentences",
     "check": "look for mistakes in data files",
     "data": "fetch treebanks of Universal Dependencies",
-    "reproduce": "run the experiments of the paper, and report them",
 }
 """What each command does. Its module in this package has `run(arguments) -> exit code`."""
 
-_USAGE = 2
-# As a shell says it of a program that was stopped by SIGINT, SIGPIPE or SIGTERM.
+_USAGE_ERROR = 2
+# 128 + the number of the signal, as shells report it: SIGINT, SIGPIPE, SIGTERM.
 _INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 130, 141, 143
+
+# Each of these variables sets how long waiting OpenMP threads spin.
+_WAIT_VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM has arrived. Commands end as they do after Ctrl-C."""
+    """Raised when SIGTERM arrives, so that a command ends as it does after Ctrl-C."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit code.
+    """Run the command `bcrf` and return its exit code.
 
-    0: done. 1: the user's data, files or settings are at fault, or a check has found something;
-    standard error says what. 2: the command line is wrong. 130: interrupted (Ctrl-C). 143:
-    terminated (SIGTERM).
+    0: success. 1: the data, files or settings are wrong, or a check has found mistakes; standard
+    error says which. 2: the command line is wrong. 130: interrupted (Ctrl-C). 141: the reader of
+    the output has closed it. 143: terminated (SIGTERM).
+
+    Args:
+        arguments: the arguments of the command line; None: those of this process.
     """
+    _let_waiting_threads_sleep()
+    return run_reporting_errors(_run, arguments)
+
+
+def run_reporting_errors(
+    run: Callable[[list[str]], int], arguments: Sequence[str] | None = None
+) -> int:
+    """Call `run` with the command line's arguments; turn errors into messages and exit codes."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    _repair_streams()
+    prepare_output_streams()
     try:
         with reserved_standard_input(), _raising_at_sigterm():
-            code = _run(arguments)
-            sys.stdout.flush()  # here, where a closed pipe is expected
+            code = run(arguments)
+            sys.stdout.flush()  # inside the `try`, where a closed pipe is expected
     except _Terminated:
         print("bcrf: terminated", file=sys.stderr)
         return _TERMINATED
@@ -58,49 +69,53 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("bcrf: interrupted", file=sys.stderr)
         return _INTERRUPTED
     except BrokenPipeError:
-        # The reader has seen enough (`bcrf tag ... | head`). Python would complain when it flushes
-        # what is left at exit.
+        # The reader has seen enough (`bcrf tag ... | head`). Python flushes standard output again
+        # at exit, and would complain that the pipe is closed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
     except Exception as error:
         message = explain(error)
         if message is None:
-            raise  # a bug, and its traceback is what we want to be sent
+            raise  # a bug: the user needs the traceback for a report
         print(f"bcrf: error: {message}", file=sys.stderr)
         return 1
     return code
 
 
-def _repair_streams() -> None:
-    """Let standard output and error take all that is printed."""
-    if sys.stdout is None:  # closed by the caller (`>&-`)
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-    # The name of a file may be no valid text, and tags may be in letters that the encoding lacks.
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        utf8 = codecs.lookup(sys.stdout.encoding).name == "utf-8"
-        sys.stdout.reconfigure(errors="surrogateescape" if utf8 else "backslashreplace")
+def _let_waiting_threads_sleep() -> None:
+    """Set OpenMP's wait policy to passive, unless the user has chosen one.
+
+    By default, threads of libgomp that wait for each other spin for a while. If all cores are busy,
+    a spinning thread occupies the core that another thread needs to finish its work. Two threads
+    then take ten times as long as one. OpenMP reads the variable when torch is imported.
+    """
+    if "torch" not in sys.modules and not any(name in os.environ for name in _WAIT_VARIABLES):
+        os.environ["OMP_WAIT_POLICY"] = "passive"
 
 
 def _run(arguments: list[str]) -> int:
-    if not arguments or arguments[0] not in COMMANDS:
-        parser = _parser()
-        if not arguments:
-            parser.print_help()
-            return _USAGE
-        parser.parse_args(arguments)  # help, version, or no command of ours: exits
-    command = import_module(f".{arguments[0]}", __package__)
-    code: int = command.run(arguments[1:])
-    return code
+    name = arguments[0] if arguments else ""
+    if name in COMMANDS:
+        command = import_module(f".{name}", __package__)
+        code: int = command.run(arguments[1:])
+        return code
+    parser = _parser()
+    if not arguments:
+        parser.print_help()
+        return _USAGE_ERROR
+    if not name.startswith("-"):
+        suggestion = did_you_mean(name, COMMANDS) or f"; expected {', '.join(COMMANDS)}"
+        parser.error(f"there is no command {name!r}{suggestion}")
+    parser.parse_args(arguments)  # exits, unless "--" is the only argument
+    return _USAGE_ERROR
 
 
 @contextmanager
 def _raising_at_sigterm() -> Iterator[None]:
     """Raise `_Terminated` in the block when SIGTERM arrives, unless the caller ignores it."""
-    handled = threading.current_thread() is threading.main_thread()  # others must not set handlers
-    before = signal.getsignal(signal.SIGTERM)
-    if not handled or before in (signal.SIG_IGN, None):  # None: not a handler of Python
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGTERM)  # None: a handler that Python did not install
+    if not in_main_thread or before in (signal.SIG_IGN, None):  # other threads cannot set handlers
         yield
         return
     signal.signal(signal.SIGTERM, _terminate)
@@ -114,17 +129,14 @@ def _terminate(number: int, frame: object) -> None:
     raise _Terminated
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> CommandParser:
     width = max(map(len, COMMANDS))
     lines = [f"  {name:{width}}  {purpose}" for name, purpose in COMMANDS.items()]
-    parser = argparse.ArgumentParser(
-        prog="bcrf",
+    parser = command_parser(
+        "bcrf",
+        "Sequence labeling with Bregman conditional random fields.",
+        "\n".join(["commands:", *lines, "", "bcrf COMMAND --help explains a command."]),
         usage="bcrf COMMAND ...",
-        description="Sequence labeling with Bregman conditional random fields.",
-        epilog="\n".join(["commands:", *lines, "", "bcrf COMMAND --help says more."]),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
-    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help=argparse.SUPPRESS)
     parser.add_argument("--version", action="version", version=f"bcrf {metadata.version('bcrf')}")
     return parser

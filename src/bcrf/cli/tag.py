@@ -1,4 +1,4 @@
-"""`bcrf tag`: sentences in, tagged sentences out."""
+"""`bcrf tag`: tag sentences."""
 
 from __future__ import annotations
 
@@ -9,14 +9,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, BinaryIO
 
-from .arguments import INPUT_FORMATS, OUTPUT_FORMATS, add_methods, command_parser
+from .arguments import (
+    INPUT_FORMATS,
+    OUTPUT_FORMATS,
+    add_prediction_options,
+    command_parser,
+    one_of,
+    use_threads,
+    whole_number,
+)
 from .errors import UserError
-from .progress import progress_bar
-from .standard_input import is_terminal, standard_input
+from .streams import is_terminal, standard_input
+from .terminal import progress_bar
 
 if TYPE_CHECKING:
-    from ..data import Sentence
-    from ..tagging import Tagged, Tagger
+    from ..tagger import Tagged, Tagger
+    from ..tagger.data import Sentence
 
 __all__ = ["run"]
 
@@ -24,8 +32,9 @@ _STDIN = "-"
 _BOM = "\ufeff"
 
 _EPILOG = """\
-Each input sentence gives one output sentence, in the same order. CoNLL-U, columns and JSON lines
-stay as they are but for the tags; raw text (one sentence per line) becomes CoNLL-U.
+Each input sentence gives one output sentence, in the same order. In CoNLL-U, columns and JSON lines
+only the tags change. Raw text becomes CoNLL-U; it has one sentence per line, and a space between
+words and punctuation marks ("again .").
 
   bcrf tag runs/en_ewt input.conllu > output.conllu
   echo "Ada visited Turin again ." | bcrf tag runs/en_ewt --format jsonl --probabilities
@@ -36,65 +45,75 @@ def run(arguments: list[str]) -> int:
     options = _parse(arguments)
     files = options.files or [_STDIN]
     _check_readable(files)
+    use_threads(options.threads)
 
-    from ..data import atomic_write_bytes
-    from ..tagging import Tagger
+    from ..tagger import Tagger
+    from ..tagger.files import atomic_write_bytes
 
-    tagger = Tagger.load(options.model, options.device)
-    at_once = options.window == 1
     to_file = options.output is not None
-    output: AbstractContextManager[BinaryIO] = (
-        atomic_write_bytes(options.output) if to_file else nullcontext(sys.stdout.buffer)
-    )
-    with output as stream, progress_bar(to_file or not sys.stdout.isatty()) as update:
-        for count, _ in enumerate(_tag_files(tagger, files, options, stream), start=1):
-            if at_once:
-                stream.flush()
-            update("sentences", count, None)
+    # Sentences that are printed to the same terminal would mix with the progress bar.
+    with progress_bar(to_file or not sys.stdout.isatty()) as update:
+        update("loading the model", 0, None)
+        tagger = Tagger.load(options.model, options.device)
+        output: AbstractContextManager[BinaryIO] = (
+            atomic_write_bytes(options.output) if to_file else nullcontext(sys.stdout.buffer)
+        )
+        with output as stream:
+            for count, _ in enumerate(_tag_files(tagger, files, options, stream), start=1):
+                if options.window == 1:
+                    stream.flush()
+                update("tagged sentences", count, None)
     return 0
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
-    parser = command_parser("tag", "Tag sentences.", _EPILOG)
-    parser.add_argument("model", metavar="MODEL", help="folder of a model, or of a training run")
+    parser = command_parser(
+        "bcrf tag", "Tag sentences.", _EPILOG, usage="bcrf tag MODEL [FILE ...] [OPTIONS]"
+    )
+    parser.add_argument("model", metavar="MODEL", help="folder of a model or of a training run")
     parser.add_argument(
-        "files", nargs="*", metavar="FILE", help="sentences; - or none: standard input"
+        "files", nargs="*", metavar="FILE", help="sentences (default: -, standard input)"
     )
     parser.add_argument(
         "--input-format",
-        choices=INPUT_FORMATS,
+        metavar="NAME",
+        type=one_of(*INPUT_FORMATS),
         default="auto",
-        help="of all files (default: by the file's name and first lines)",
+        help=f"format of all files: {', '.join(INPUT_FORMATS)} "
+        "(default: auto, by name and first lines)",
     )
     parser.add_argument(
-        "--format", choices=OUTPUT_FORMATS, help="of the output (default: that of the input)"
+        "--format",
+        metavar="NAME",
+        type=one_of(*OUTPUT_FORMATS),
+        help=f"format of the output: {', '.join(OUTPUT_FORMATS)} (default: as the input)",
     )
     parser.add_argument(
-        "--output", metavar="FILE", help="write here, when all is done (default: standard output)"
+        "--output",
+        metavar="FILE",
+        help="write to this file, which appears when all sentences are tagged "
+        "(default: standard output)",
     )
     parser.add_argument(
-        "--probabilities", action="store_true", help="write how probable each tag is, too"
+        "--probabilities", action="store_true", help="also write the probability of each tag"
     )
     parser.add_argument(
         "--window",
-        type=int,
+        type=whole_number(least=1),
         metavar="N",
         default=1 if is_terminal() else 1024,
-        help="read so many sentences before the first comes out; 1: answer each at once "
+        help="read N sentences before the first one is written; 1 answers each sentence at once "
         "(default: 1 at a terminal, else 1024)",
     )
-    add_methods(parser)
-    options = parser.parse_args(arguments)
-    if options.window < 1:
-        parser.error(f"argument --window: expected at least 1, got {options.window}")
-    return options
+    add_prediction_options(parser)
+    return parser.parse_args(arguments)
 
 
 def _check_readable(files: Sequence[str]) -> None:
-    """Before a model is loaded and half of the output written."""
+    """Raise if a file cannot be read. Called before the model is loaded and output is written."""
     for file in files:
         if file == _STDIN:
-            standard_input()  # an error, if the caller has closed it (`<&-`)
+            standard_input()  # raises if the caller has closed it (`<&-`)
             continue
         if not os.path.exists(file):
             raise UserError(f"{file}: there is no such file")
@@ -105,8 +124,8 @@ def _check_readable(files: Sequence[str]) -> None:
 def _tag_files(
     tagger: Tagger, files: Sequence[str], options: argparse.Namespace, stream: BinaryIO
 ) -> Iterator[None]:
-    """Write the sentences of all files, one at each step."""
-    from ..data import read
+    """Tag the sentences of all files and write them, one sentence per iteration."""
+    from ..tagger.data import read
 
     layout: str | None = None
     last = ""
@@ -126,42 +145,47 @@ def _tag_files(
                 _check_layout(tagged.sentence, layout, files[0])
             for line in _render(tagged, options.format):
                 if begins and last:
-                    if options.format in (None, found):  # else a BOM is a word
+                    if options.format in (None, found):  # in other formats a BOM is a word
                         line = line.removeprefix(_BOM)
                     line = _gap(last, options.format or layout) + line
                 begins = False
                 stream.write(line.encode())
                 last = line
-            del tagged  # a long one would stay in memory while the next one is read
+            del tagged  # so that a long sentence is freed before the next one is read
             yield
 
 
 def _render(tagged: Tagged, format: str | None) -> Iterator[str]:
-    from ..data import DataError
+    """Yield the lines of a sentence; errors name its file and line."""
+    from ..tagger.data import DataError
 
     try:
         yield from tagged.render_lines(format)
     except DataError:
-        raise  # it names the line
-    except ValueError as error:  # a word that this format cannot hold
+        raise  # the message already names the file and line
+    except ValueError as error:  # a word that the format cannot represent
         sentence = tagged.sentence
         raise UserError(f"{sentence.path}:{sentence.first_line}: {error}") from error
 
 
 def _check_layout(sentence: Sentence, expected: str, first: str) -> None:
+    """Raise if the format of a file differs from that of the first file."""
     found = sentence.format.name
     if found != expected:
         raise UserError(
-            f"{sentence.path} is {found}, but {first} is {expected}: choose the format of the "
-            f"output (--format {', '.join(OUTPUT_FORMATS)})"
+            f"{sentence.path} is {found}, but {first} is {expected}: choose the format of "
+            f"the output with --format {' or '.join(OUTPUT_FORMATS)}"
         )
 
 
 def _gap(last: str, layout: str) -> str:
-    """What must stand between the last sentence of a file and the first of the next, lest they run
-    together: a file may lack the end of its last line, and the empty line after it."""
+    """Return the line ends to write between the last line of a file and the next file.
+
+    The last line of a file may have no line end, and its last sentence no empty line after it.
+    """
     gap = "" if last.endswith("\n") else "\n"
-    *_, line = last.removesuffix("\n").split("\n")  # other ends of lines occur in words
+    # Not `splitlines`: words may contain other line ends, such as U+2028.
+    *_, line = last.removesuffix("\n").split("\n")
     if layout != "jsonl" and line.strip(" \t\r"):
         gap += "\n"
     return gap

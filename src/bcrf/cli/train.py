@@ -1,4 +1,4 @@
-"""`bcrf train`: a tagger from a configuration file."""
+"""`bcrf train`: train a tagger with settings from a file and the command line."""
 
 from __future__ import annotations
 
@@ -8,83 +8,153 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from .config_file import overlaid, read_config
+from .arguments import add_threads_option, command_parser, use_threads
+from .config_file import read_config
 from .errors import UserError
-from .progress import Update, progress_bar
-from .settings import add_settings, given_settings, settings_parser
-from .tables import percent
+from .settings import add_settings, nested, read_task_defaults
+from .terminal import Update, percent, progress_bar
 
 if TYPE_CHECKING:
-    from ..training import Config, Event
+    from ..tagger.training import Config, Event, Step
 
-__all__ = ["run", "tell"]
+__all__ = ["TrainingDisplay", "load_config", "run"]
 
 _EPILOG = """\
-CONFIG is TOML, YAML or JSON, with the settings above: output = "runs/en", and tables [data],
-[model], [optimizer], [training], [decoding]. Settings on the command line overrule it.
+CONFIG is a TOML, YAML or JSON file with these settings: output = "runs/en", and the tables [data],
+[model], [optimizer], [training] and [decoding]. Settings of the command line replace those of the
+file. The file may be left out if the command line has all that is required. null means none.
+
+  bcrf train configs/pos.toml --training.epochs 3
+  bcrf train --output runs/en --data.train train.conllu --data.dev dev.conllu
 """
 
 
 def run(arguments: list[str]) -> int:
-    from ..training import Config, train
-
-    parser = settings_parser("train", "Train a tagger.", _EPILOG + _recipes())
-    parser.add_argument("config", metavar="CONFIG", help="file with the settings")
+    parser = command_parser(
+        "bcrf train",
+        "Train a tagger.",
+        _EPILOG + _describe_task_defaults(),
+        usage="bcrf train [CONFIG] [--SETTING VALUE ...] [--resume | --overwrite] [--threads N]",
+    )
+    parser.add_argument("config", nargs="?", metavar="CONFIG", help="file with settings")
     parser.add_argument(
-        "--resume", action="store_true", help="go on after the last epoch that was completed"
+        "--resume", action="store_true", help="continue the run in OUTPUT after its last epoch"
     )
     parser.add_argument(
-        "--overwrite", action="store_true", help="begin anew, even if there is a run in OUTPUT"
+        "--overwrite", action="store_true", help="start again, and replace the run in OUTPUT"
     )
-    add_settings(parser, Config)
-    given = given_settings(parser, arguments)
-    path, resume, overwrite = (given.pop(name, False) for name in ("config", "resume", "overwrite"))
+    add_threads_option(parser)
+    add_settings(parser)
+    given = vars(parser.parse_args(arguments))
+    path, threads = given.pop("config"), given.pop("threads")
+    resume, overwrite = given.pop("resume"), given.pop("overwrite")
     if resume and overwrite:
         parser.error("--resume and --overwrite exclude each other")
-    config = _config(path, given)
+    if path is None and not given:
+        parser.error("expected CONFIG, or at least --output and --data.train")
+    config = load_config(path, nested(given))
+    use_threads(threads)
+
+    from ..tagger.training import train
+
     try:
         with _one_line_warnings(), progress_bar() as update:
-            for event in _begun(train(config, resume=resume, overwrite=overwrite)):
-                tell(event, update)
+            display = TrainingDisplay(update)
+            update("reading the data", 0, None)
+            for event in _reporting_setup_errors(train(config, resume=resume, overwrite=overwrite)):
+                display.show(event)
     except KeyboardInterrupt:
         print(
-            f"bcrf: stopped; what was completed is in {config.output}, and --resume goes on",
+            f"bcrf: stopped; the completed epochs are in {config.output}, --resume continues",
             file=sys.stderr,
         )
         raise
     return 0
 
 
-def tell(event: Event, update: Update) -> None:
-    """Print what has been reached; steps only move the bar."""
-    from ..training import Epoch, Finished, Started, Step
+def load_config(path: str | None, given: dict[str, Any]) -> Config:
+    """Return the configuration of a file, overridden by the settings of the command line.
 
-    match event:
-        case Started():
-            dev = f", {event.dev_sentences} for dev" if event.dev_sentences else ""
-            resumed = f", going on with epoch {event.first_epoch}" if event.first_epoch > 1 else ""
-            print(
-                f"{event.output}: {event.sentences} sentences{dev}; {event.labels} labels, "
-                f"{event.words} words, {event.parameters} parameters on {event.device}{resumed}"
-            )
-        case Step():
-            update(f"epoch {event.epoch}  loss {event.loss:.3f}", event.step, event.steps)
-        case Epoch():
-            score = f"  {event.metric} {percent(event.score)}" if event.score is not None else ""
-            best = " *" if event.improved and score else ""
-            print(
-                f"epoch {event.epoch}/{event.epochs}  loss {event.loss:.4f}{score}{best}  "
-                f"{event.seconds + event.dev_seconds:.1f} s"
-            )
-        case Finished():
-            score = f", {percent(event.best_score)} on dev" if event.best_score is not None else ""
-            print(f"{event.model}: the model of epoch {event.best_epoch}{score} ({event.reason})")
-    sys.stdout.flush()  # for those who look on through a pipe
+    Args:
+        path: the configuration file; None: there is none.
+        given: nested settings of the command line.
+    """
+    from ..tagger.config_tables import deep_merge
+    from ..tagger.training import Config
+
+    values = deep_merge({} if path is None else read_config(path), given)
+    try:
+        return Config.from_dict(values)
+    except (TypeError, ValueError) as error:
+        sources = ([path] if path else []) + (["the command line"] if given else [])
+        raise UserError(f"{' with the settings of '.join(sources)}: {error}") from error
+
+
+class TrainingDisplay:
+    """Prints a line for each epoch, and shows the steps in a progress bar.
+
+    Args:
+        update: moves the progress bar.
+    """
+
+    # Weight of the newest step in the running mean of the loss, so about the last 20 steps count.
+    _SMOOTHING = 0.05
+
+    def __init__(self, update: Update) -> None:
+        self._update = update
+        self._first_epoch = 1
+        self._epochs = 0
+        self._dev_sentences = 0
+        self._loss: float | None = None
+
+    def show(self, event: Event) -> None:
+        """Show one event of `bcrf.tagger.training.train`."""
+        from ..tagger.training import Epoch, Finished, Started, Step
+
+        match event:
+            case Started():
+                self._epochs, self._dev_sentences = event.epochs, event.dev_sentences
+                self._first_epoch, self._loss = event.first_epoch, None
+                dev = f", {event.dev_sentences} for dev" if event.dev_sentences else ""
+                first = event.first_epoch
+                resumed = f", continuing with epoch {first}" if first > 1 else ""
+                print(
+                    f"{event.output}: {event.sentences} sentences{dev}; {event.labels} labels, "
+                    f"{event.words} words, {event.parameters} parameters on {event.device}{resumed}"
+                )
+            case Step():
+                self._show_step(event)
+            case Epoch():
+                score = (
+                    f"  {event.metric} {percent(event.score)}" if event.score is not None else ""
+                )
+                best = " *" if event.improved and score else ""
+                print(
+                    f"epoch {event.epoch}/{event.epochs}  loss {event.loss:.4f}{score}{best}  "
+                    f"{event.seconds + event.dev_seconds:.1f} s"
+                )
+            case Finished():
+                dev_score = event.best_score
+                score = "" if dev_score is None else f", {percent(dev_score)} on dev"
+                print(
+                    f"{event.model}: the model of epoch {event.best_epoch}{score} ({event.reason})"
+                )
+        sys.stdout.flush()  # someone may be following the output through a pipe
+
+    def _show_step(self, step: Step) -> None:
+        """Advance the bar, which covers all epochs of this process; show the running mean loss."""
+        mean = step.loss if self._loss is None else self._loss
+        self._loss = mean + self._SMOOTHING * (step.loss - mean)
+        text = f"epoch {step.epoch}/{self._epochs}  loss {self._loss:.3f}"
+        if step.step == step.steps and self._dev_sentences:
+            text = f"epoch {step.epoch}/{self._epochs}  tagging {self._dev_sentences} dev sentences"
+        done = (step.epoch - self._first_epoch) * step.steps + step.step
+        self._update(text, done, (self._epochs - self._first_epoch + 1) * step.steps)
 
 
 @contextmanager
 def _one_line_warnings() -> Iterator[None]:
-    """Show warnings as the messages that they are, without the line of code they come from."""
+    """Print warnings within the block as one line, without the source line that raised them."""
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
         print(f"bcrf: warning: {message}", file=sys.stderr)
@@ -94,8 +164,8 @@ def _one_line_warnings() -> Iterator[None]:
         yield
 
 
-def _begun(events: Iterator[Event]) -> Iterator[Event]:
-    """The events; before the first one, settings that do not fit the data are the user's."""
+def _reporting_setup_errors(events: Iterator[Event]) -> Iterator[Event]:
+    """Yield the events; a ValueError before the first one means that settings and data disagree."""
     try:
         first = next(events, None)
     except ValueError as error:
@@ -105,27 +175,12 @@ def _begun(events: Iterator[Event]) -> Iterator[Event]:
     yield from events
 
 
-def _config(path: str, given: dict[str, Any]) -> Config:
-    from ..training import Config
-
-    values = overlaid(read_config(path), given)
-    try:
-        return Config.from_dict(values)
-    except (TypeError, ValueError) as error:
-        where = f"{path} with the settings of the command line" if given else path
-        raise UserError(f"{where}: {error}") from error
-
-
-def _recipes() -> str:
-    """The defaults that are not the same for all tasks."""
-    from ..tasks import TASKS
-    from ..training import recipe
-
-    lines = ["The default of some settings depends on the task:"]
-    for task in TASKS:
+def _describe_task_defaults() -> str:
+    lines = ["\nThe default of some settings depends on the task:"]
+    for task, parts in read_task_defaults().items():
         settings = [
             f"{part}.{name} {value}".lower()
-            for part, values in recipe(task).items()
+            for part, values in parts.items()
             for name, value in values.items()
         ]
         lines.append(f"  {task}: {', '.join(settings)}")

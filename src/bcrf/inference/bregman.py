@@ -4,49 +4,61 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from .. import kernels
-from ..arcs import Arcs, fold
 from ..chain import LinearChain
-from ..checks import check_count, check_number, check_sums
-from ..flow import edge_log_sums, edge_softmax, incoming_outgoing, residual
-from ..kernels import native, ops
-from ..lazy import cached_property
-from ..logspace import clamp_rounding, logsumexp, softmax
-from ..room import roomy, with_room, without_room
-from .fused import free_pairs, fused_value
-from .implicit import dual_edges, implicit_dual
-from .solution import Solution
+from ..checks import check_count, check_number, check_temperature
+from ..compat.caching import cached_property
+from ..compat.graph_padding import pad_for_graph, pad_tensor_for_graph, remove_graph_padding
+from ..diagnosis import check_data, check_sums
+from ..kernels import KERNELS, Backend, check_backend, custom_ops, native, select_backend
+from ..kernels.dual import edge_log_sums, edge_softmax, incoming_outgoing, residual
+from ..kernels.folded_chain import FoldedChain, fold
+from ..numerics.logspace import clamp_rounding, logsumexp, softmax
+from .implicit import dual_terms, implicit_dual
+from .solution import Solution, Solver
 
 __all__ = ["Bregman", "BregmanSolution"]
 
 
 @dataclass(frozen=True)
-class Bregman:
-    """Iterative Bregman projections, parallel over positions.
+class Bregman(Solver):
+    """Inference in a Bregman CRF by iterative projections, in parallel over positions.
 
-    One iteration projects all interior positions of one parity, so `iterations` = 10 is five full
-    sweeps. Solving is block coordinate descent on the dual D(lam) >= B(w) (docs/derivation.md); the
-    value is D at the last lam, an upper bound of B that no step of a run increases.
+    One iteration projects all interior positions of one parity, so `iterations` = 10 makes five
+    full sweeps. The projections are block coordinate descent on the dual D(lam) >= B(w)
+    (docs/derivation.md). The value of the solution is D at the last dual point lam. It is an upper
+    bound of B(w), and no iteration increases it.
 
     Args:
-        iterations: number of projections; the maximum, if there is a tolerance.
-        tolerance: stop a sentence once the flow residual max |in - out| is at most this.
-            None: run all iterations, without ever waiting for the device.
-        relaxation: omega in (0, 2) of lam <- lam + omega (new - lam). 1.0: plain projections;
-            "ramp": 1, 1.05, ... up to 1.3, the last step at 1. With a tolerance the last step is
-            always at 1.
-        gauge: where the unary scores start out: "half" in the arcs on both sides of a position,
-            "right" in the incoming ones. Matters before convergence only.
-        first: position (0-based, 1 or 2) that the first iteration starts with.
-        marginals: tag marginals of an interior position, from its incoming and outgoing mass: their
-            normalised geometric "mean" (what one more projection would give) or "outgoing".
-        backend: "auto", or the name of a kernel.
+        iterations: number of projections; with a tolerance, the maximum number.
+        tolerance: stop a sentence once its residual max |incoming - outgoing| is at most this
+            number. None: run all iterations, without waiting for the device.
+        relaxation: omega in (0, 2) of the step lam <- lam + omega (new - lam). 1.0: plain
+            projections. "ramp": 1, 1.05, ... up to 1.3, and 1 in the last step. With a tolerance
+            the last step is always at 1.
+        gauge: the arcs that hold the unary scores at the start: "half": half of a score on each
+            side of its position; "right": all of it in the incoming arcs. At convergence the
+            results are the same.
+        first: the position (0-based, 1 or 2) at which the first iteration begins.
+        marginals: the tag marginals of an interior position. "mean": the normalised geometric mean
+            of its incoming and its outgoing mass, as after one more projection. "outgoing": its
+            outgoing mass.
+        backend: "auto", or the name of a backend (see `bcrf.backends`).
+
+    Example:
+        >>> import torch, bcrf
+        >>> unary = torch.tensor([[[2.0, 0.0], [0.0, 0.5], [0.0, 1.0]]])
+        >>> chain = bcrf.LinearChain(unary, torch.eye(2))
+        >>> solution = bcrf.Bregman(iterations=10)(chain)
+        >>> solution.best_tags()
+        tensor([[0, 1, 1]])
+        >>> bool(solution.value >= bcrf.ForwardBackward()(chain).value)
+        True
     """
 
     iterations: int = 10
@@ -56,7 +68,7 @@ class Bregman:
     first: Literal[1, 2] = 1
     marginals: Literal["mean", "outgoing"] = "mean"
     backend: str = "auto"
-    _settings: native.Settings = field(init=False, repr=False, compare=False)
+    _settings: native.ProjectionSettings = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_count("iterations", self.iterations)
@@ -74,78 +86,101 @@ class Bregman:
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {known}, got {getattr(self, name)!r}")
-        kernels.check(self.backend)
+        check_backend(self.backend)
         right, outgoing = self.gauge == "right", self.marginals == "outgoing"
-        settings = native.Settings(self.omegas, self.first, self.tolerance, right, outgoing)
+        settings = native.ProjectionSettings(
+            self.omegas, self.first, self.tolerance, right, outgoing
+        )
         object.__setattr__(self, "_settings", settings)  # the dataclass is frozen
 
     @classmethod
     def paper(cls, iterations: int = 10) -> Bregman:
-        """The paper's algorithm: no relaxation, unary scores in the incoming arcs, its order of
-        projections (1-based odd positions first), tag marginals from the outgoing mass."""
+        """Return the solver with the settings of the paper.
+
+        It uses no relaxation, puts unary scores into the incoming arcs, projects the odd positions
+        first (counted from 1), and takes tag marginals from the outgoing mass.
+        """
         return cls(iterations, None, 1.0, gauge="right", first=2, marginals="outgoing")
 
     @property
     def omegas(self) -> Sequence[float]:
-        """Relaxation of each iteration."""
+        """The relaxation omega of each iteration."""
         if self.relaxation != "ramp":
             return (float(self.relaxation),) * self.iterations
         ramp = [min(1 + 0.05 * k, 1.3) for k in range(self.iterations)]
         return (*ramp[:-1], 1.0) if ramp else ()
 
     def __call__(self, chain: LinearChain) -> BregmanSolution:
-        return BregmanSolution(chain, self)
+        return BregmanSolution(chain, self, select_backend(self.backend, chain.unary))
 
-    def fused_loss(self, chain: LinearChain, tags: Tensor) -> Tensor | None:
-        """The loss of `tags` from a compiled kernel, [B]; None if there is none for this chain, or
-        if something is wrong with it."""
-        how = kernels.route(self.backend, chain.unary)
-        if how == "native":
-            return fused_value(self, chain, tags)
-        if how is None:
-            return None
-        slopes = torch.is_grad_enabled() and chain.requires_grad
-        arrays = (chain.unary, chain.pair_scores, chain.lengths)
-        *settings, _ = self._settings  # no slice: torch.compile of torch 2.8 cannot make one
-        value: Tensor = ops.bregman(*arrays, tags, *settings, slopes)[0]
-        return value.to(chain.unary.dtype)
+    def loss(self, chain: LinearChain, tags: Tensor) -> Tensor:
+        backend = select_backend(self.backend, chain.unary)
+        if backend == "native":
+            value = native.fused_value(self, chain, tags)
+            if value is not None:
+                return value
+            backend = "torch"  # its checks say which sentence has no answer, and why
+        elif backend == "custom_op":
+            arrays = (chain.unary, chain.pair_scores, chain.lengths)
+            with_gradient = torch.is_grad_enabled() and chain.requires_grad
+            *settings, _ = self._settings  # not a slice: torch.compile of torch 2.8 cannot make one
+            found: Tensor = custom_ops.bregman(*arrays, tags, *settings, with_gradient)[0]
+            return found.to(chain.unary.dtype)
+        check_data(chain, tags)
+        return check_sums("loss", BregmanSolution(chain, self, backend).loss(tags))
 
-    def run(
-        self, chain: LinearChain, tags: Tensor | None, wanted: Sequence[bool], wide: bool
-    ) -> native.Slopes | None:
-        pair, follow = free_pairs(chain)
-        arrays = (chain.unary, pair, chain.given_lengths)
-        return native.bregman(*arrays, self._settings, tags, wanted, False, wide, follow)
+    def run_kernel(
+        self,
+        unary: Tensor,
+        pair: Tensor,
+        lengths: Tensor,
+        follow: Tensor | None,
+        tags: Tensor | None,
+        wanted: Sequence[bool],
+        in_float64: bool,
+    ) -> native.ValueAndGradient | None:
+        """Call the compiled kernel: see `native.FusedSolver`."""
+        arrays = (unary, pair, lengths, self._settings)
+        return native.bregman(*arrays, tags, wanted, False, in_float64, follow)
 
-    def again(self, chain: LinearChain, tags: Tensor | None) -> Tensor:
-        solution = replace(self, backend="torch")(chain)
-        return solution.value if tags is None else solution.surprisal(tags)
+    def recompute(self, chain: LinearChain, tags: Tensor | None) -> Tensor:
+        """Return the value, or the loss of `tags`, in torch operations."""
+        solution = BregmanSolution(chain, self, "torch")
+        return solution.value if tags is None else solution.loss(tags)
 
-    def fused_decode(self, chain: LinearChain, temperature: float) -> Tensor | None:
-        """The most probable tags [B, n] from a compiled kernel, or None."""
-        how = kernels.route(self.backend, chain.unary)
-        if how is None:
-            return None
-        arrays = (chain.unary, chain.pair_scores, chain.lengths)
-        if how == "op":
-            tags: Tensor = ops.most_probable(*arrays, *self._settings, temperature)
-            return tags
-        return native.most_probable(*arrays, self._settings, temperature)
-
-    def dual(self, arcs: Arcs, start: Tensor | None = None) -> Tensor:
-        """The projections alone: lam [B, n, T], from `start` or else from the gauge's own."""
-        arcs = arcs.detach()
-        lam = self._start(arcs) if start is None else start
-        kernel = kernels.get(self.backend, arcs.left)
+    def decode(self, chain: LinearChain, temperature: float | Tensor = 1.0) -> Tensor:
+        backend = select_backend(self.backend, chain.unary)
+        temperature = check_temperature(temperature)
         with torch.no_grad():
-            return kernel.project(arcs, lam, self.omegas, self.first, self.tolerance)
+            if backend in ("native", "custom_op") and not isinstance(temperature, Tensor):
+                arrays = (chain.unary, chain.pair_scores, chain.lengths)
+                settings, tau = self._settings, float(temperature)
+                if backend == "custom_op":
+                    found: Tensor = custom_ops.most_probable(*arrays, *settings, tau)
+                    return found
+                tags = native.most_probable(*arrays, settings, tau)
+                if tags is not None:
+                    return tags
+                backend = "torch"
+            return BregmanSolution(chain.detach() / temperature, self, backend).best_tags()
 
-    def _start(self, arcs: Arcs) -> Tensor:
-        lam = torch.zeros_like(arcs.alone)
+    def dual(self, folded: FoldedChain, backend: Backend, start: Tensor | None = None) -> Tensor:
+        """Run the projections and return the dual point lam [B, n, T].
+
+        The projections begin at `start`. If it is None, they begin at the point of `gauge`.
+        """
+        folded = folded.detach()
+        lam = self._start(folded) if start is None else start
+        with torch.no_grad():
+            return KERNELS[backend].project(folded, lam, self.omegas, self.first, self.tolerance)
+
+    def _start(self, folded: FoldedChain) -> Tensor:
+        lam = torch.zeros_like(folded.single_scores)
         if self.gauge == "right":
-            # An interior position holds half of its unary score in `left`; this moves it over.
-            lam[:, :-1] = arcs.left
-            lam = torch.where(arcs.free, lam, 0.0)
+            # The folded chain has half of each interior unary score in the outgoing arcs (`left`).
+            # This lam moves that half to the incoming arcs.
+            lam[:, :-1] = folded.left
+            lam = torch.where(folded.interior_live, lam, 0.0)
         return lam
 
 
@@ -157,49 +192,53 @@ _CHOICES: dict[str, tuple[object, ...]] = {
 
 
 class BregmanSolution(Solution):
-    """B(w) and q at the dual point `lam` [B, n, T] that the projections reached.
+    """The value D(lam) and the marginals q(lam) at the last dual point `lam` [B, n, T].
 
-    The gradient of `value` is q at lam (`edge_marginals`), exactly, at every lam; second
-    derivatives, and those of the marginals, are exact at convergence (see `implicit`).
+    The gradient of `value` is q(lam), the `edge_marginals`; this is exact at every lam. Second
+    derivatives, and derivatives of the marginals, are exact at convergence (see `implicit`).
     """
 
-    def __init__(self, chain: LinearChain, solver: Bregman) -> None:
+    def __init__(self, chain: LinearChain, solver: Bregman, backend: Backend) -> None:
         super().__init__(chain)
         self.solver = solver
-        self._flow = self._fused_flow()
-        # Looks at the scores: what is wrong with them is said here.
-        self.lam  # noqa: B018
+        self._backend = backend
+        self._result = self._compiled_result()  # None: torch code computes the results
+        self.lam  # noqa: B018  (solves the chain: errors in the data are raised here)
 
-    def _fused_flow(self) -> native.Flow | None:
-        chain, settings = self.chain.detach(), self.solver._settings
-        how = kernels.route(self.solver.backend, chain.unary)
-        if how is None:
-            return None
-        arrays = (chain.unary, chain.pair_scores, chain.lengths)
-        if how == "op":
-            return native.Flow(*ops.bregman_flow(*arrays, *settings))
-        return native.flow(*arrays, settings)
+    def _compiled_result(self) -> native.BregmanResult | None:
+        chain, settings = self.chain, self.solver._settings
+        if self._backend == "native":
+            return native.bregman_result(chain.unary, chain.pair_scores, chain.lengths, settings)
+        if self._backend == "custom_op":
+            chain = chain.detach()
+            arrays = (chain.unary, chain.pair_scores, chain.lengths)
+            return native.BregmanResult(*custom_ops.bregman_flow(*arrays, *settings))
+        return None
 
     @cached_property
-    def arcs(self) -> Arcs:
-        """The folded chain, with room."""
-        return fold(roomy(self.chain))
+    def folded(self) -> FoldedChain:
+        """The folded chain. In a graph it is padded (see `graph_padding`)."""
+        return fold(pad_for_graph(self.chain))
 
     @cached_property
     def lam(self) -> Tensor:
         """The dual point [B, n, T]."""
-        return without_room(self.solver.dual(self.arcs)) if self._flow is None else self._flow.lam
+        if self._result is not None:
+            return self._result.lam
+        return remove_graph_padding(self.solver.dual(self.folded, self._backend))
 
     @property
     def _lam(self) -> Tensor:
-        """lam for these arcs: with room."""
-        return with_room(self.lam)
+        """`lam` in the shape of `folded`, which is padded in a graph."""
+        return pad_tensor_for_graph(self.lam)
 
     @cached_property
     def value(self) -> Tensor:
-        if self._flow is not None and not self._differentiable:
-            return self._flow.value.to(self.chain.unary.dtype)
-        return check_sums("value", dual_edges(self.arcs, self._lam).sum(1) + _alone(self.arcs))
+        if self._result is not None and not self._differentiable:
+            return self._result.value.to(self.chain.unary.dtype)
+        return check_sums(
+            "value", dual_terms(self.folded, self._lam).sum(1) + _single_values(self.folded)
+        )
 
     @property
     def _differentiable(self) -> bool:
@@ -207,65 +246,79 @@ class BregmanSolution(Solution):
 
     @cached_property
     def residual(self) -> Tensor:
-        if self._flow is not None:
-            return self._flow.residual.to(self.chain.unary.dtype)
-        return residual(self.arcs.detach(), self._lam)
+        if self._result is not None:
+            return self._result.residual.to(self.chain.unary.dtype)
+        return residual(self.folded.detach(), self._lam)
 
     @cached_property
-    def _following(self) -> Tensor:
-        """lam as a function of the scores, with room."""
-        return implicit_dual(self.arcs, self._lam)
+    def _implicit_lam(self) -> Tensor:
+        """`lam` as a differentiable function of the scores, in the shape of `folded`."""
+        return implicit_dual(self.folded, self._lam)
 
     def tag_logits(self) -> Tensor:
-        """Logits [B, n, T] of the tag marginals."""
-        lam = self._following
-        incoming, outgoing = incoming_outgoing(self.arcs, lam)
+        """Return logits [B, n, T] of the tag marginals."""
+        lam = self._implicit_lam
+        incoming, outgoing = incoming_outgoing(self.folded, lam)
         mean = self.solver.marginals == "mean"
-        return without_room(incoming / 2 + outgoing / 2 if mean else outgoing - lam)
+        return remove_graph_padding(incoming / 2 + outgoing / 2 if mean else outgoing - lam)
 
     def tag_probabilities(self) -> Tensor:
-        if self._flow is not None and not self._differentiable:
-            return self._flow.marginals
+        if self._result is not None and not self._differentiable:
+            return self._result.marginals
         return softmax(self.tag_logits())
 
     def edge_probabilities(self) -> Tensor:
-        return without_room(edge_softmax(self.arcs, self.arcs.scores(self._following)))
+        return remove_graph_padding(
+            edge_softmax(self.folded, self.folded.scores(self._implicit_lam))
+        )
 
     def best_tags(self) -> Tensor:
-        if self._flow is not None:
-            return self.chain.pad(self._flow.marginals.argmax(-1))
+        if self._result is not None:
+            return self.chain.pad(self._result.marginals.argmax(-1))
         return self.chain.pad(self.tag_logits().argmax(-1))
 
-    def surprisal(self, tags: Tensor) -> Tensor:
-        """Fenchel-Young loss D(lam) - <w, y> = sum_e -log q[e, y_e, y_{e+1}].
+    def loss(self, tags: Tensor) -> Tensor:
+        """Return the Fenchel-Young loss D(lam) - <w, y> = sum_e -log q[e, y_e, y_{e+1}].
 
-        lam telescopes along y, so this is the same number, without the cancellation.
+        Both forms are equal, because the terms of lam telescope along y. We compute the second
+        form, because it has no numerical cancellation.
         """
-        index = with_room(self.chain.tag_index(tags))
-        gold = self.arcs.along(index, self._lam)
-        edges = clamp_rounding(dual_edges(self.arcs, self._lam) - gold)
-        alone = self.arcs.alone[:, :1].gather(-1, index[:, :1].unsqueeze(-1)).flatten(1).sum(1)
-        return edges.sum(1) + _alone(self.arcs) - alone
+        index = pad_tensor_for_graph(self.chain.tag_index(tags))
+        gold = self.folded.path_scores(index, self._lam)
+        edges = clamp_rounding(dual_terms(self.folded, self._lam) - gold)
+        alone = (
+            self.folded.single_scores[:, :1]
+            .gather(-1, index[:, :1].unsqueeze(-1))
+            .flatten(1)
+            .sum(1)
+        )
+        return edges.sum(1) + _single_values(self.folded) - alone
 
-    def partial_surprisal(self, allowed: Tensor) -> Tensor:
-        """Partial Fenchel-Young loss D(lam) - D~(lam~), D~ being restricted to the allowed tags.
+    def partial_loss(self, allowed: Tensor) -> Tensor:
+        """Return the partial Fenchel-Young loss D(lam) - D~(lam~).
 
-        The restricted problem starts from lam, which splits the loss in two parts that are >= 0 at
-        every iteration: the mass of the allowed arcs under q, and the descent from lam to lam~.
+        D~ is the dual of the problem that is restricted to the allowed tags. Its projections start
+        from lam and reach lam~. So the loss is the sum of two parts that are >= 0 at every
+        iteration: -log of the mass of the allowed arcs under q, and the descent of D~ from lam to
+        lam~.
         """
-        restricted = fold(roomy(self.chain.restrict(allowed)))
-        start = torch.where(restricted.free, self._lam, 0.0)
-        lam = self.solver.dual(restricted, start)
-        # Taken away from one part and added to the other: a constant for autograd.
+        restricted = fold(pad_for_graph(self.chain.restrict(allowed)))
+        start = torch.where(restricted.interior_live, self._lam, 0.0)
+        lam = self.solver.dual(restricted, self._backend, start)
+        # `between` cancels in the sum of the two parts, so it needs no gradient.
         between = edge_log_sums(restricted.detach(), start)
-        mass = clamp_rounding(dual_edges(self.arcs, self._lam) - between).sum(1)
-        descent = clamp_rounding((between - dual_edges(restricted, lam)).sum(1))
-        total = mass + descent + clamp_rounding(_alone(self.arcs) - _alone(restricted))
-        lost = (self.arcs.lengths > 0) & ~restricted.live.flatten(1).any(1)
+        mass = clamp_rounding(dual_terms(self.folded, self._lam) - between).sum(1)
+        descent = clamp_rounding((between - dual_terms(restricted, lam)).sum(1))
+        total = (
+            mass
+            + descent
+            + clamp_rounding(_single_values(self.folded) - _single_values(restricted))
+        )
+        lost = (self.folded.lengths > 0) & ~restricted.live.flatten(1).any(1)
         return torch.where(lost, math.inf, total)
 
 
-def _alone(arcs: Arcs) -> Tensor:
-    """[B]: value of the sentences of length 1; 0 for the others."""
-    value = logsumexp(arcs.alone[:, :1]).sum(1)
-    return torch.where(arcs.lengths == 1, value, 0.0)
+def _single_values(folded: FoldedChain) -> Tensor:
+    """Return the value of the sentences of length 1, [B]; 0 for the others."""
+    value = logsumexp(folded.single_scores[:, :1]).sum(1)
+    return torch.where(folded.lengths == 1, value, 0.0)

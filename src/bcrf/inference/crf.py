@@ -1,184 +1,224 @@
-"""The linear-chain CRF: A(w) = log sum over paths, exactly, by forward-backward."""
+"""The linear-chain CRF: the exact A(w) = log sum_y exp <w, y>, by forward-backward."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from .. import kernels
-from ..arcs import Arcs, fold
 from ..chain import LinearChain
-from ..checks import check_sums
-from ..flow import edge_softmax
-from ..kernels import native, ops, vectorized
-from ..lazy import cached_property
-from ..logspace import clamp_rounding, log_softmax, logsumexp, softmax
-from ..room import roomy, with_room, without_room
-from .fused import free_pairs, fused_value
-from .solution import Solution
+from ..compat.caching import cached_property
+from ..compat.graph_padding import pad_for_graph, pad_tensor_for_graph, remove_graph_padding
+from ..diagnosis import check_data, check_sums
+from ..kernels import (
+    KERNELS,
+    Backend,
+    check_backend,
+    custom_ops,
+    native,
+    pytorch,
+    select_backend,
+)
+from ..kernels.dual import edge_softmax
+from ..kernels.folded_chain import FoldedChain, fold
+from ..numerics.logspace import clamp_rounding, log_softmax, logsumexp, softmax
+from .solution import Solution, Solver
 
 __all__ = ["CRFSolution", "ForwardBackward"]
 
 
 @dataclass(frozen=True)
-class ForwardBackward:
-    """Exact inference in a linear-chain CRF.
+class ForwardBackward(Solver):
+    """Exact inference in a linear-chain CRF, by the forward-backward algorithm.
 
     Args:
-        parallel: an associative scan over T x T matrices, of depth log n and work n T^3, instead
-            of the sequential recursion of depth n and work n T^2.
-        backend: "auto", or the name of a kernel (for the sequential recursion).
+        parallel: use an associative scan over T x T matrices (depth log n, work n T^3) instead of
+            the sequential recursion (depth n, work n T^2).
+        backend: "auto", or the name of a backend (see `bcrf.backends`). With `parallel`, only
+            "auto" and "torch" are valid.
+
+    Example:
+        >>> import torch, bcrf
+        >>> chain = bcrf.LinearChain(torch.zeros(1, 2, 3), torch.zeros(3, 3))
+        >>> solution = bcrf.ForwardBackward()(chain)
+        >>> solution.value  # log of the number of sequences, 9
+        tensor([2.1972])
+        >>> solution.edge_marginals.shape
+        torch.Size([1, 1, 3, 3])
     """
 
     parallel: bool = False
     backend: str = "auto"
+    _backend_option: str = field(init=False, repr=False, compare=False)  # for `select_backend`
 
     def __post_init__(self) -> None:
-        kernels.check(self.backend)
+        check_backend(self.backend)
         if self.parallel and self.backend not in ("auto", "torch"):
             raise ValueError(f"parallel=True has no backend {self.backend!r}, only 'torch'")
+        option = "torch" if self.parallel else self.backend
+        object.__setattr__(self, "_backend_option", option)  # the dataclass is frozen
 
     def __call__(self, chain: LinearChain) -> CRFSolution:
-        return CRFSolution(chain, self)
+        return CRFSolution(chain, self, select_backend(self._backend_option, chain.unary))
 
-    def fused_loss(self, chain: LinearChain, tags: Tensor) -> Tensor | None:
-        """The loss of `tags` from a compiled kernel, [B]; None if there is none for this chain, or
-        if something is wrong with it."""
-        return self._fused(chain, tags, wide=False)
+    def loss(self, chain: LinearChain, tags: Tensor) -> Tensor:
+        backend = select_backend(self._backend_option, chain.unary)
+        if backend == "native":
+            value = native.fused_value(self, chain, tags)
+            if value is not None:
+                return value
+            backend = "torch"  # its checks say which sentence has no answer, and why
+        elif backend == "custom_op":
+            return _operator_value(chain, tags).to(chain.unary.dtype)
+        check_data(chain, tags)
+        return check_sums("loss", CRFSolution(chain, self, backend).loss(tags))
 
-    def _fused(self, chain: LinearChain, tags: Tensor | None, wide: bool) -> Tensor | None:
-        """A(w), or the loss of `tags`, [B]."""
-        how = None if self.parallel else kernels.route(self.backend, chain.unary)
-        if how == "native":
-            return fused_value(self, chain, tags, wide)
-        if how is None:
-            return None
-        slopes = torch.is_grad_enabled() and chain.requires_grad
-        arrays = (chain.unary, chain.pair_scores, chain.lengths)
-        value: Tensor = ops.crf(*arrays, tags, slopes)[0]
-        return value if wide else value.to(chain.unary.dtype)
+    def run_kernel(
+        self,
+        unary: Tensor,
+        pair: Tensor,
+        lengths: Tensor,
+        follow: Tensor | None,
+        tags: Tensor | None,
+        wanted: Sequence[bool],
+        in_float64: bool,
+    ) -> native.ValueAndGradient | None:
+        """Call the compiled kernel: see `native.FusedSolver`."""
+        return native.crf(unary, pair, lengths, tags, wanted, False, in_float64, follow)
 
-    def run(
-        self, chain: LinearChain, tags: Tensor | None, wanted: Sequence[bool], wide: bool
-    ) -> native.Slopes | None:
-        pair, follow = free_pairs(chain)
-        return native.crf(chain.unary, pair, chain.given_lengths, tags, wanted, False, wide, follow)
+    def recompute(self, chain: LinearChain, tags: Tensor | None) -> Tensor:
+        """Return the value, or the loss of `tags`, in torch operations."""
+        solution = CRFSolution(chain, self, "torch")
+        return solution.value if tags is None else solution.loss(tags)
 
-    def again(self, chain: LinearChain, tags: Tensor | None) -> Tensor:
-        solution = ForwardBackward(backend="torch")(chain)
-        return solution.value if tags is None else solution.surprisal(tags)
+
+def _operator_value(chain: LinearChain, tags: Tensor | None) -> Tensor:
+    """Return A(w), or the loss of `tags`, in float64, by the operator `torch.ops.bcrf.crf`."""
+    with_gradient = torch.is_grad_enabled() and chain.requires_grad
+    arrays = (chain.unary, chain.pair_scores, chain.lengths)
+    value: Tensor = custom_ops.crf(*arrays, tags, with_gradient)[0]
+    return value
 
 
 class CRFSolution(Solution):
     """A(w), and marginals of p(y) = exp(<w, y> - A(w)), exact and differentiable to any order.
 
-    The sequence is read as a Markov chain from left to right: `beta` [B, n, T] sums over all ends
-    of a sentence, so that p(y_0) and p(y_{e+1} | y_e) are softmaxes.
+    The CRF is treated as a Markov chain from left to right. `beta` [B, n, T] sums over all
+    continuations of a tag to the end of the sentence. So p(y_0) and p(y_{e+1} | y_e) are softmaxes.
     """
 
-    def __init__(self, chain: LinearChain, solver: ForwardBackward) -> None:
+    def __init__(self, chain: LinearChain, solver: ForwardBackward, backend: Backend) -> None:
         super().__init__(chain)
         self.solver = solver
-        self._fused_total = solver._fused(self.chain, None, wide=True)
-        if self._fused_total is None:
-            # Looks at the scores: what is wrong with them is said here.
-            self.beta  # noqa: B018
+        self._backend = backend
+        self._compiled_total: Tensor | None = None  # A(w) in float64 from a compiled kernel
+        if backend == "native":
+            self._compiled_total = native.fused_value(solver, self.chain, None, in_float64=True)
+        elif backend == "custom_op":
+            self._compiled_total = _operator_value(self.chain, None)
+        if self._compiled_total is None:
+            self.beta  # noqa: B018  (solves the chain: errors in the data are raised here)
 
     @cached_property
-    def arcs(self) -> Arcs:
-        """The folded chain; with room, and so the messages."""
-        return fold(roomy(self.chain))
+    def folded(self) -> FoldedChain:
+        """The folded chain. In a graph it and the messages are padded (see `graph_padding`)."""
+        return fold(pad_for_graph(self.chain))
 
     @cached_property
     def _backward(self) -> tuple[Tensor, Tensor]:
         if self.solver.parallel:
-            return vectorized.scan_backward_messages(self.arcs)
-        return self._kernel.backward_messages(self.arcs)
-
-    @property
-    def _kernel(self) -> kernels.Kernel:
-        return kernels.get(self.solver.backend, self.chain.unary)
+            return pytorch.scan_backward_messages(self.folded)
+        return KERNELS[self._backend].backward_messages(self.folded)
 
     @property
     def beta(self) -> Tensor:
+        """Backward messages [B, n, T], up to a constant per sentence."""
         return self._backward[0]
-
-    @property
-    def _native(self) -> bool:
-        """Whether marginals come from a compiled kernel; their derivatives do not."""
-        differentiable = torch.is_grad_enabled() and self.requires_grad
-        how = None if self.solver.parallel else kernels.route(self.solver.backend, self.chain.unary)
-        return not differentiable and how == "native"
 
     @cached_property
     def alpha(self) -> Tensor:
         """Forward messages [B, n, T], up to a constant per position."""
         if self.solver.parallel:
-            return vectorized.scan_forward_messages(self.arcs)
-        return self._kernel.forward_messages(self.arcs)
+            return pytorch.scan_forward_messages(self.folded)
+        return KERNELS[self._backend].forward_messages(self.folded)
 
     @cached_property
     def value(self) -> Tensor:
         value = self._total.to(self.chain.unary.dtype)
-        return value if self._fused_total is not None else check_sums("value", value)
+        return value if self._compiled_total is not None else check_sums("value", value)
 
     @cached_property
     def _total(self) -> Tensor:
-        """A(w) in the precision of the scale."""
-        if self._fused_total is not None:
-            total = self._fused_total
+        """A(w) in float64, where the device has it."""
+        if self._compiled_total is not None:
+            total = self._compiled_total
             return total if torch.is_grad_enabled() else total.detach()
         beta, scale = self._backward
         total = logsumexp(beta[:, :1]).sum(1) + scale
-        return torch.where(self.arcs.lengths > 0, total, 0.0)
+        return torch.where(self.folded.lengths > 0, total, 0.0)
 
     def tag_probabilities(self) -> Tensor:
-        if self._native and (found := self._marginals((True, False))) and found.unary is not None:
-            return found.unary
-        p = softmax(torch.where(self.arcs.live, self.alpha + self.beta, -math.inf))
-        return without_room(p)
+        found = self._compiled_marginals((True, False))
+        if found is not None and found.by_unary is not None:
+            return found.by_unary
+        p = softmax(torch.where(self.folded.live, self.alpha + self.beta, -math.inf))
+        return remove_graph_padding(p)
 
     def edge_probabilities(self) -> Tensor:
-        if self._native and (found := self._marginals((False, True))) and found.pair is not None:
-            return found.pair
-        before = (self.arcs.left + self.alpha[:, :-1]).unsqueeze(-1)
-        after = (self.arcs.right + self.beta[:, 1:]).unsqueeze(-2)
-        return without_room(edge_softmax(self.arcs, before + self.arcs.pair.scores + after))
+        found = self._compiled_marginals((False, True))
+        if found is not None and found.by_pair is not None:
+            return found.by_pair
+        folded = self.folded
+        before = (folded.left + self.alpha[:, :-1]).unsqueeze(-1)
+        after = (folded.right + self.beta[:, 1:]).unsqueeze(-2)
+        scores = before + folded.transitions.scores + after
+        return remove_graph_padding(edge_softmax(folded, scores))
 
-    def _marginals(self, wanted: tuple[bool, bool]) -> native.Slopes | None:
+    def _compiled_marginals(self, wanted: tuple[bool, bool]) -> native.ValueAndGradient | None:
+        """Return the marginals from a compiled kernel, if they need no derivatives."""
         chain = self.chain
+        if torch.is_grad_enabled() and self.requires_grad:
+            return None
+        # We select the backend again: a solution may be made in eager mode and read in a graph.
+        if select_backend(self.solver._backend_option, chain.unary) != "native":
+            return None
         arrays = (chain.unary, chain.pair_scores, chain.lengths)
         return native.crf(*arrays, None, wanted, every_edge=True)
 
     def next_logits(self, tags: Tensor) -> Tensor:
-        """Logits [B, m, T] of p(y_{e+1} | y_e = tags[e]), tags [B, m]; 0 beyond the length.
+        """Return logits [B, m, T] of p(y_{e+1} | y_e = tags[e]), for tags [B, m].
 
-        With room, both.
+        The logits are 0 beyond the length. In a graph the logits and `tags` are padded.
         """
-        logits = self.arcs.pair.rows(tags) + self.arcs.right + self.beta[:, 1:]
-        return torch.where(self.arcs.edge.unsqueeze(-1), logits, 0.0)
+        logits = self.folded.transitions.rows(tags) + self.folded.right + self.beta[:, 1:]
+        return torch.where(self.folded.edge.unsqueeze(-1), logits, 0.0)
 
     def log_conditionals(self) -> tuple[Tensor, Tensor]:
-        """log p(y_0) [B, 1, T] (n > 0) and log p(y_{e+1} = t | y_e = s) [B, m, T, T].
+        """Return log p(y_0) [B, 1, T] (n > 0) and log p(y_{e+1} = t | y_e = s) [B, m, T, T].
 
-        -inf where a tag or arc is not live; beyond the length without meaning.
+        They are -inf where a tag or arc is not live. Beyond the length they have no meaning.
         """
         first = self.beta[:, :1]
-        after = (self.arcs.right + self.beta[:, 1:]).unsqueeze(-2)
-        return log_softmax(first), without_room(log_softmax(self.arcs.pair.scores + after))
+        after = (self.folded.right + self.beta[:, 1:]).unsqueeze(-2)
+        return log_softmax(first), remove_graph_padding(
+            log_softmax(self.folded.transitions.scores + after)
+        )
 
-    def surprisal(self, tags: Tensor) -> Tensor:
-        """NLL = A(w) - <w, y> = -log p(y_0) - sum_e log p(y_{e+1} | y_e): no cancellation."""
-        index = with_room(self.chain.tag_index(tags))
+    def loss(self, tags: Tensor) -> Tensor:
+        """Return the negative log-likelihood A(w) - <w, y>.
+
+        It equals -log p(y_0) - sum_e log p(y_{e+1} | y_e). We compute this form, because it has no
+        cancellation.
+        """
+        index = pad_tensor_for_graph(self.chain.tag_index(tags))
         logits = torch.cat([self.beta[:, :1], self.next_logits(index[:, :-1])], 1)
         terms = logsumexp(logits) - logits.gather(-1, index.unsqueeze(-1)).squeeze(-1)
-        return torch.where(self.arcs.inside, terms, 0.0).sum(1)
+        return torch.where(self.folded.inside, terms, 0.0).sum(1)
 
-    def partial_surprisal(self, allowed: Tensor) -> Tensor:
-        """Marginal NLL, A(w) - A~(w): minus the log probability of the allowed sequences."""
+    def partial_loss(self, allowed: Tensor) -> Tensor:
+        """Return A(w) - A~(w), the negative log of the probability of the allowed sequences."""
         restricted = self.solver(self.chain.restrict(allowed))
         return clamp_rounding(self._total - restricted._total).to(self.chain.unary.dtype)

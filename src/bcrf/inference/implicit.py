@@ -1,11 +1,12 @@
-"""How the dual lam depends on the scores, in one place, for first and second derivatives.
+"""Derivatives through the dual point lam, which depends on the scores.
 
-First order: at a minimum of D the derivative by lam is zero (Danskin), so lam counts as constant.
-Second order: d lam / d w by the implicit function theorem, from grad_lam D(lam, w) = 0:
+First order: at a minimum of the dual D the derivative by lam is zero, so lam can be held constant
+(Danskin's theorem). Second order: at the minimum grad_lam D(lam, w) = 0, and the implicit function
+theorem gives d lam / d w:
 
     H dlam = - d(grad_lam D)/dw dw,        H the Hessian of D in lam.
 
-Both are exact at convergence; the memory does not depend on the number of iterations.
+Both are exact at convergence. The memory does not depend on the number of iterations.
 """
 
 from __future__ import annotations
@@ -17,53 +18,54 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arcs import Arcs
-from ..flow import edge_log_sums, incoming_outgoing
-from ..logspace import softmax
-from ..torch_internals import count_derivatives, in_transform, requires_grad_outside
+from ..compat.private_torch import count_derivatives, in_transform, requires_grad_outside
+from ..kernels.dual import edge_log_sums, incoming_outgoing
+from ..kernels.folded_chain import FoldedChain
+from ..numerics.logspace import softmax
 
-__all__ = ["dual_edges", "implicit_dual"]
+__all__ = ["dual_terms", "implicit_dual"]
 
 _MAX_STEPS = 1000
 
 
-def dual_edges(arcs: Arcs, lam: Tensor) -> Tensor:
-    """The terms [B, m] of D(lam), as functions of the scores.
+def dual_terms(folded: FoldedChain, lam: Tensor) -> Tensor:
+    """Return the terms [B, m] of D(lam), differentiable by the scores.
 
-    Their gradient is q at lam, exactly, at every lam: lam is held fixed. The gradient of that
-    gradient lets lam follow the scores.
+    Their gradient is q(lam) (see `kernels.dual`). This is exact at every lam, because lam is held
+    constant. Second derivatives take into account that lam depends on the scores.
     """
-    if torch.compiler.is_compiling():  # no second order there; autograd may see all of it
-        return edge_log_sums(arcs, lam)
-    scores = (arcs.left, arcs.pair.scores, arcs.right)
+    if torch.compiler.is_compiling():  # graphs have first derivatives only
+        return edge_log_sums(folded, lam)
+    scores = (folded.left, folded.transitions.scores, folded.right)
     if in_transform():
-        return _first_order_edges(arcs, lam, scores)
-    edges: Tensor = _DualEdges.apply(arcs.detach(), lam, *scores)  # type: ignore[no-untyped-call]
+        return _first_order_edges(folded, lam, scores)
+    edges: Tensor = _DualEdges.apply(folded.detach(), lam, *scores)  # type: ignore[no-untyped-call]
     return edges
 
 
-def implicit_dual(arcs: Arcs, lam: Tensor) -> Tensor:
-    """`lam`, with the derivative that the minimiser of D has."""
-    scores = (arcs.left, arcs.pair.scores, arcs.right)
+def implicit_dual(folded: FoldedChain, lam: Tensor) -> Tensor:
+    """Return `lam` as a function of the scores: its derivative is that of the minimiser of D."""
+    scores = (folded.left, folded.transitions.scores, folded.right)
     if in_transform():
         if count_derivatives() or requires_grad_outside(scores):
             raise RuntimeError(
                 "torch.func cannot differentiate Bregman marginals; use torch.autograd.grad"
             )
         return lam
-    dual: Tensor = _ImplicitDual.apply(arcs.detach(), lam, *scores)  # type: ignore[no-untyped-call]
+    dual: Tensor = _ImplicitDual.apply(folded.detach(), lam, *scores)  # type: ignore[no-untyped-call]
     return dual
 
 
-def _first_order_edges(arcs: Arcs, lam: Tensor, scores: Sequence[Tensor]) -> Tensor:
-    """`dual_edges` under `torch.func`, where second derivatives, which would be wrong, are errors.
+def _first_order_edges(folded: FoldedChain, lam: Tensor, scores: Sequence[Tensor]) -> Tensor:
+    """Return `dual_terms` under `torch.func`; raise an error for second derivatives.
 
-    The conjugate gradients of `implicit_dual` look at values, which `torch.func` does not allow.
+    Second derivatives would be wrong. They need the conjugate gradients of `implicit_dual`, which
+    read values, and `torch.func` does not allow this.
     """
     outside = requires_grad_outside(scores)
     if count_derivatives() + outside > 1:
         raise RuntimeError(_NO_SECOND_ORDER)
-    edges = edge_log_sums(arcs, lam)
+    edges = edge_log_sums(folded, lam)
     if not outside:
         return edges
     guarded: Tensor = _FirstOrder.apply(edges)  # type: ignore[no-untyped-call]
@@ -77,7 +79,7 @@ _NO_SECOND_ORDER = (
 
 
 class _FirstOrder(torch.autograd.Function):
-    """The identity, which can be differentiated once."""
+    """The identity function; its second derivative raises an error."""
 
     generate_vmap_rule = True
 
@@ -99,22 +101,23 @@ class _FirstOrder(torch.autograd.Function):
 class _DualEdges(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, arcs: Arcs, lam: Tensor, left: Tensor, scores: Tensor, right: Tensor
+        ctx: Any, folded: FoldedChain, lam: Tensor, left: Tensor, scores: Tensor, right: Tensor
     ) -> Tensor:
-        ctx.arcs = arcs
+        ctx.folded = folded
         ctx.save_for_backward(lam, left, scores, right)
-        return edge_log_sums(arcs, lam)
+        return edge_log_sums(folded, lam)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         lam, *inputs = ctx.saved_tensors
         second_order = torch.is_grad_enabled()
         if second_order:
-            lam = implicit_dual(ctx.arcs.with_scores(*inputs), lam)
+            lam = implicit_dual(ctx.folded.with_scores(*inputs), lam)
         with torch.enable_grad():
-            # Fresh views: differentiating by them leaves out the way through lam.
+            # We differentiate by fresh views: lam was not computed from them, so the derivatives
+            # do not include the path through lam.
             views = [x.view_as(x) if second_order else x.detach().requires_grad_() for x in inputs]
-            edges = edge_log_sums(ctx.arcs.with_scores(*views), lam)
+            edges = edge_log_sums(ctx.folded.with_scores(*views), lam)
         wanted = [x for x, needed in zip(views, ctx.needs_input_grad[2:], strict=True) if needed]
         found = iter(torch.autograd.grad(edges, wanted, grads, create_graph=second_order))
         return None, None, *(next(found) if n else None for n in ctx.needs_input_grad[2:])
@@ -123,16 +126,16 @@ class _DualEdges(torch.autograd.Function):
 class _ImplicitDual(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, arcs: Arcs, lam: Tensor, left: Tensor, scores: Tensor, right: Tensor
+        ctx: Any, folded: FoldedChain, lam: Tensor, left: Tensor, scores: Tensor, right: Tensor
     ) -> Tensor:
-        ctx.arcs = arcs
+        ctx.folded = folded
         ctx.save_for_backward(lam, left, scores, right)
         return lam.clone()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         lam, *scores = ctx.saved_tensors
-        found = _solve(ctx.arcs, lam, scores, grads[0].detach())
+        found = _solve(ctx.folded, lam, scores, grads[0].detach())
         if torch.is_grad_enabled():
             sources = (*grads, *scores)
             found = [_LastDerivative.apply(x, *sources) for x in found]  # type: ignore[no-untyped-call]
@@ -141,10 +144,11 @@ class _ImplicitDual(torch.autograd.Function):
 
 
 class _LastDerivative(torch.autograd.Function):
-    """A result that was computed without a graph: differentiating it is an error, not a zero.
+    """The identity on a result that was computed without a graph; its derivative raises an error.
 
-    (`once_differentiable` would not do: autograd visits only what lies between the result and the
-    inputs that are asked for, and its error is not attached to any input.)
+    Without this function the derivative would be zero. `once_differentiable` does not help:
+    autograd only visits nodes between the result and the requested inputs, and the error node of
+    `once_differentiable` is connected to no input.
     """
 
     @staticmethod
@@ -159,33 +163,38 @@ class _LastDerivative(torch.autograd.Function):
         )
 
 
-def _solve(arcs: Arcs, lam: Tensor, scores: Sequence[Tensor], grad: Tensor) -> Sequence[Tensor]:
-    """-(d grad_lam D / d scores)^T H^-1 grad: the gradient that reaches the scores through lam."""
+def _solve(
+    folded: FoldedChain, lam: Tensor, scores: Sequence[Tensor], grad: Tensor
+) -> Sequence[Tensor]:
+    """Return -(d grad_lam D / d scores)^T H^-1 grad, the gradient of the scores through lam."""
     with torch.enable_grad():
         lam = lam.detach().requires_grad_()
         scores = [x.detach().requires_grad_() for x in scores]
-        edges = edge_log_sums(arcs.with_scores(*scores), lam)
+        edges = edge_log_sums(folded.with_scores(*scores), lam)
         (flow,) = torch.autograd.grad(edges.sum(), lam, create_graph=True)
     with torch.no_grad():
-        # Mass through each tag: the scale of H's diagonal, hence the preconditioner.
-        incoming, outgoing = incoming_outgoing(arcs, lam)
-        mass = torch.where(arcs.free, softmax(incoming + lam) + softmax(outgoing - lam), 0.0)
+        # The mass through each tag has the scale of the diagonal of H: a good preconditioner.
+        incoming, outgoing = incoming_outgoing(folded, lam)
+        mass = torch.where(
+            folded.interior_live, softmax(incoming + lam) + softmax(outgoing - lam), 0.0
+        )
         tiny = torch.finfo(mass.dtype).tiny  # 1 / a denormal number overflows
-        preconditioner = torch.where(arcs.free, 1 / mass.clamp(min=tiny), 0.0)
+        preconditioner = torch.where(folded.interior_live, 1 / mass.clamp(min=tiny), 0.0)
 
         def hessian(v: Tensor) -> Tensor:
             (curvature,) = torch.autograd.grad(flow, lam, v, retain_graph=True)
-            # H ignores one constant per position; mass mass^T fixes it.
-            return curvature * arcs.free + mass * (mass * v).sum(-1, keepdim=True)
+            # H is singular: it maps a constant per position to zero. Adding mass mass^T makes it
+            # regular.
+            return curvature * folded.interior_live + mass * (mass * v).sum(-1, keepdim=True)
 
-        v = _conjugate_gradient(hessian, grad * arcs.free, preconditioner)
+        v = _conjugate_gradient(hessian, grad * folded.interior_live, preconditioner)
     return torch.autograd.grad(flow, scores, -v)
 
 
 def _conjugate_gradient(
     operator: Callable[[Tensor], Tensor], target: Tensor, preconditioner: Tensor
 ) -> Tensor:
-    """Solve operator(x) = target for each sentence on its own; all are [B, n, T]."""
+    """Return x with operator(x) = target, [B, n, T], solved for each sentence separately."""
 
     def dot(a: Tensor, b: Tensor) -> Tensor:
         return (a * b).sum((1, 2), keepdim=True)

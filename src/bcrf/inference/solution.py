@@ -1,4 +1,4 @@
-"""What every solver returns: value, marginals, and what losses and decoders need of them."""
+"""The interface of all solvers: a solver takes a chain and returns a solution."""
 
 from __future__ import annotations
 
@@ -11,77 +11,98 @@ import torch
 from torch import Tensor
 
 from ..chain import LinearChain
-from ..lazy import cached_property
+from ..compat.caching import cached_property
+from ..diagnosis import check_data, check_sums
 
-__all__ = ["Solution", "Solver"]
+__all__ = ["FunctionSolver", "Solution", "Solver", "SolverLike", "as_solver"]
 
 
 class Solution(ABC):
-    """The answer of a solver to a chain. Everything is computed when it is first asked for.
+    """The result of a solver for a chain: value, marginals, losses, and most probable tags.
 
-    Values, losses and residuals are in float32 or better, marginals in the caller's dtype. A
-    solution made under `no_grad` has no gradients, whenever it is read. The scores are not copied:
-    do not change them in place before you are done with the solution.
+    Attributes are computed when they are first read. Values, losses and residuals are in float32
+    or float64; marginals are in the dtype of the caller's scores. A solution that was made under
+    `no_grad` has no gradients, even if it is read with gradients enabled. A solution refers to the
+    scores of the chain: do not change these scores in place while you use the solution.
+
+    Example:
+        >>> import torch, bcrf
+        >>> chain = bcrf.LinearChain(torch.zeros(1, 3, 2))
+        >>> solution = bcrf.ForwardBackward()(chain)
+        >>> solution
+        CRFSolution(batch_size=1, max_length=3, num_tags=2, transitions=no, dtype=torch.float32)
+        >>> solution.tag_marginals
+        tensor([[[0.5000, 0.5000],
+                 [0.5000, 0.5000],
+                 [0.5000, 0.5000]]])
+        >>> bool(torch.isclose(solution.value, torch.tensor(8.0).log()))  # 2 * 2 * 2 sequences
+        True
     """
 
     def __init__(self, chain: LinearChain) -> None:
         self.chain = chain if torch.is_grad_enabled() else chain.detach()
-        self._kept: dict[str, Any] = {}  # by `cached_property`, in a graph
+        self._cache: dict[str, Any] = {}  # `cached_property` stores values here in a graph
+
+    def __repr__(self) -> str:
+        return repr(self.chain).replace("LinearChain", type(self).__name__.lstrip("_"), 1)
 
     @property
     def requires_grad(self) -> bool:
-        """Whether what is read here may have a gradient."""
+        """Whether the scores of the chain require a gradient."""
         return self.chain.requires_grad
 
     @cached_property
     @abstractmethod
     def value(self) -> Tensor:
-        """[B], differentiable: A(w), B(w), ... of the family; 0 for an empty sentence."""
+        """[B], differentiable: A(w) of a CRF, B(w) of a Bregman CRF; 0 for an empty sentence."""
 
     @abstractmethod
     def tag_probabilities(self) -> Tensor:
-        """Tag marginals [B, n, T] in working precision; 0 beyond the length."""
+        """Return the tag marginals [B, n, T] in the dtype of `value`; 0 beyond the length."""
 
     @abstractmethod
     def edge_probabilities(self) -> Tensor:
-        """Edge marginals [B, m, T, T] in working precision; 0 beyond the length."""
+        """Return the edge marginals [B, m, T, T] in the dtype of `value`; 0 beyond the length."""
 
     @abstractmethod
-    def surprisal(self, tags: Tensor) -> Tensor:
-        """[B]: the family's loss for the sequences `tags` [B, n], >= 0 in every dtype."""
+    def loss(self, tags: Tensor) -> Tensor:
+        """Return the loss [B] of the sequences `tags` [B, n]; it is >= 0 in every dtype."""
 
     @abstractmethod
-    def partial_surprisal(self, allowed: Tensor) -> Tensor:
-        """[B]: the family's loss for the tag sets `allowed` (bool [B, n, T])."""
+    def partial_loss(self, allowed: Tensor) -> Tensor:
+        """Return the loss [B] of the tag sets `allowed` (bool [B, n, T])."""
 
     @cached_property
     def tag_marginals(self) -> Tensor:
-        """[B, n, T]; 0 beyond the length."""
+        """[B, n, T]: the probability of each tag at each position; 0 beyond the length."""
         return self.tag_probabilities().to(self.chain.dtype)
 
     @cached_property
     def edge_marginals(self) -> Tensor:
-        """[B, max(n-1, 0), T, T], axes from -> to; 0 beyond the length."""
+        """[B, max(n-1, 0), T, T], axes from -> to: the probability of each arc.
+
+        It is 0 beyond the length.
+        """
         return self.edge_probabilities().to(self.chain.dtype)
 
     @cached_property
     def residual(self) -> Tensor:
-        """[B]: max |in - out| of the flow that the edge marginals describe."""
+        """[B]: the largest |incoming - outgoing| mass of a tag under the edge marginals."""
         q = self.edge_probabilities().detach()
         gap = (q[:, :-1].sum(-2) - q[:, 1:].sum(-1)).abs() * self.chain.mask[:, 2:].unsqueeze(-1)
         return gap.flatten(1).amax(1) if gap.shape[1] else gap.new_zeros(gap.shape[0])
 
     def best_tags(self) -> Tensor:
-        """[B, n]: the most probable tag of each position, -100 beyond the length."""
+        """Return the most probable tag of each position, [B, n], -100 beyond the length."""
         return self.chain.pad(self.tag_probabilities().argmax(-1))
 
     def as_chain(self) -> LinearChain:
-        """The Markov chain prod_e q_e / prod_i q_i of the marginals, as a CRF problem.
+        """Return the Markov chain prod_e q_e / prod_i q_i of the marginals, as a CRF problem.
 
-        Marginals do not fix a distribution over sequences; this one has the most entropy of those
-        that share them. Its log-partition is 0, so `viterbi`, `k_best`, `sample`, `entropy` and
-        `score` of it speak of true probabilities. The marginals should be consistent: use a
-        converged solution.
+        Many distributions over sequences have the same marginals; this one has the most entropy.
+        The log-partition of the chain is 0. So `chain.score` is a log-probability, and `viterbi`,
+        `k_best`, `sample` and `entropy` can be used on the distribution. The marginals should be
+        consistent, so use a converged solution.
         """
         q, p = self.edge_probabilities(), self.tag_probabilities()
         unary = torch.zeros_like(p)
@@ -90,10 +111,64 @@ class Solution(ABC):
         return LinearChain(unary, _log(q) - _log(rows, at_zero=0.0), self.chain.lengths)
 
 
-Solver = Callable[[LinearChain], Solution]
+class Solver(ABC):
+    """A method of inference: it takes a chain and returns a solution.
+
+    A subclass has to implement `__call__`. `bcrf.loss`, `bcrf.partial_loss` and `bcrf.decode` call
+    the other methods. A subclass can override these methods with faster ones.
+
+    Example:
+        >>> import torch, bcrf
+        >>> class UniformTags(bcrf.Solver):
+        ...     def __call__(self, chain):
+        ...         return bcrf.Unstructured()(chain / 1e6)
+        >>> chain = bcrf.LinearChain(torch.tensor([[[0.0, 5.0]]]))
+        >>> UniformTags()(chain).tag_marginals
+        tensor([[[0.5000, 0.5000]]])
+        >>> bcrf.loss(UniformTags(), chain, torch.tensor([[1]]))
+        tensor([0.6931])
+    """
+
+    @abstractmethod
+    def __call__(self, chain: LinearChain) -> Solution:
+        """Return the solution of `chain`."""
+
+    def loss(self, chain: LinearChain, tags: Tensor) -> Tensor:
+        """Return the loss [B] of gold `tags`, int64 [B, n] on the device of the chain."""
+        check_data(chain, tags)
+        return check_sums("loss", self(chain).loss(tags))
+
+    def partial_loss(self, chain: LinearChain, allowed: Tensor) -> Tensor:
+        """Return the loss [B] of the tag sets `allowed`, bool [B, n, T] on the chain's device."""
+        check_data(chain, allowed=allowed)
+        return check_sums("partial loss", self(chain).partial_loss(allowed))
+
+    def decode(self, chain: LinearChain, temperature: float | Tensor = 1.0) -> Tensor:
+        """Return the most probable tags [B, n] at a temperature, -100 beyond the length."""
+        with torch.no_grad():
+            return self(chain.detach() / temperature).best_tags()
+
+
+class FunctionSolver(Solver):
+    """A solver that calls a function from chains to solutions."""
+
+    def __init__(self, function: Callable[[LinearChain], Solution]) -> None:
+        self.function = function
+
+    def __call__(self, chain: LinearChain) -> Solution:
+        return self.function(chain)
+
+
+SolverLike = Solver | Callable[[LinearChain], Solution]
+"""A solver, or a function from chains to solutions."""
+
+
+def as_solver(solver: SolverLike) -> Solver:
+    """Return `solver` as a `Solver`; a function is wrapped in a `FunctionSolver`."""
+    return solver if isinstance(solver, Solver) else FunctionSolver(solver)
 
 
 def _log(p: Tensor, at_zero: float = -math.inf) -> Tensor:
-    """log p with gradient zero where p = 0."""
+    """Return log p, or `at_zero` with gradient zero where p = 0."""
     zero = p == 0
     return torch.where(zero, at_zero, torch.log(torch.where(zero, 1.0, p)))

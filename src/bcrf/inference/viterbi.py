@@ -1,4 +1,4 @@
-"""The best path, and the k best."""
+"""Viterbi decoding: the best path, and the k best paths."""
 
 from __future__ import annotations
 
@@ -7,53 +7,70 @@ import math
 import torch
 from torch import Tensor
 
-from .. import kernels
-from ..arcs import Arcs, fold
 from ..chain import PAD, LinearChain
-from ..checks import check_count, check_sums
-from ..kernels import native, ops
-from ..logspace import wide_dtype
-from ..room import roomy, without_room
+from ..checks import check_count
+from ..compat.graph_padding import pad_for_graph, remove_graph_padding
+from ..diagnosis import check_sums
+from ..kernels import KERNELS, check_backend, custom_ops, native, select_backend
+from ..kernels.folded_chain import FoldedChain, fold
+from ..numerics.logspace import widest_dtype
 
 __all__ = ["best_score", "k_best", "viterbi"]
 
 
 def viterbi(chain: LinearChain, backend: str = "auto") -> tuple[Tensor, Tensor]:
-    """A best tag sequence of each sentence.
+    """Return the score and the tags of a best sequence of each sentence.
 
+    Args:
+        backend: "auto", or the name of a backend (see `bcrf.backends`).
     Returns:
         score [B], differentiable, and tags [B, n], -100 beyond the length.
+
+    Example:
+        >>> import torch, bcrf
+        >>> chain = bcrf.LinearChain(torch.tensor([[[1.0, 0.0], [0.0, 0.5]]]), torch.eye(2))
+        >>> bcrf.viterbi(chain)
+        (tensor([2.]), tensor([[0, 0]]))
     """
-    kernels.check(backend)
-    how = kernels.route(backend, chain.unary)
+    check_backend(backend)
+    selected = select_backend(backend, chain.unary)
     found: tuple[Tensor, Tensor] | None = None
-    if how == "native":
-        found = native.viterbi(chain.unary, chain.pair_scores, chain.given_lengths, wide=False)
-    elif how == "op":
+    if selected == "native":
+        found = native.viterbi(chain.unary, chain.pair_scores, chain.lengths, in_float64=False)
+    elif selected == "custom_op":
         with torch.no_grad():
-            found = ops.viterbi(chain.unary, chain.pair_scores, chain.lengths)
+            found = custom_ops.viterbi(chain.unary, chain.pair_scores, chain.lengths)
     if found is not None:
         return best_score(chain, *found), found[0]
-    problem = roomy(chain)
+    problem = pad_for_graph(chain)
     with torch.no_grad():
-        tags = kernels.get(backend, chain.unary).best_paths(fold(problem.detach()))
+        tags = KERNELS[selected].best_paths(fold(problem.detach()))
     score = check_sums("score of the best sequence", problem.score(tags))
-    return score, chain.pad(without_room(tags))
+    return score, chain.pad(remove_graph_padding(tags))
 
 
 def best_score(chain: LinearChain, tags: Tensor, score: Tensor) -> Tensor:
-    """`score` of `tags` [B], as a function of the scores of `chain` where that is wanted."""
+    """Return `score` [B], or the same score recomputed from `tags` if it needs a gradient."""
     if torch.is_grad_enabled() and chain.requires_grad:
         return chain.score(tags)
     return score if score.dtype is chain.unary.dtype else score.to(chain.unary.dtype)
 
 
 def k_best(chain: LinearChain, k: int) -> tuple[Tensor, Tensor]:
-    """The k best tag sequences of each sentence, best first.
+    """Return the k best tag sequences of each sentence, best first.
 
     Returns:
-        scores [B, k], differentiable, and tags [B, k, n]; where a sentence has fewer than k paths
-        the score is -inf and the tags are -100.
+        scores [B, k], differentiable, and tags [B, k, n]. If a sentence has fewer than k paths, the
+        missing ones have score -inf and tags -100.
+
+    Example:
+        >>> import torch, bcrf
+        >>> chain = bcrf.LinearChain(torch.tensor([[[1.0, 0.0], [0.0, 0.75]]]), 2 * torch.eye(2))
+        >>> scores, tags = bcrf.k_best(chain, 2)
+        >>> scores
+        tensor([[3.0000, 2.7500]])
+        >>> tags.tolist()
+        [[[0, 0], [1, 1]]]
     """
     check_count("k", k, least=1)
     with torch.no_grad():
@@ -63,40 +80,40 @@ def k_best(chain: LinearChain, k: int) -> tuple[Tensor, Tensor]:
     return scores.transpose(0, 1), tags.transpose(0, 1)
 
 
-def _k_best_paths(arcs: Arcs, k: int) -> tuple[Tensor, Tensor]:
-    """Tags [k, B, n], and bool [k, B] where there is no such path.
+def _k_best_paths(folded: FoldedChain, k: int) -> tuple[Tensor, Tensor]:
+    """Return tags [k, B, n], and bool [k, B]: True where a sentence has no path of this rank.
 
-    As Viterbi from the end, with k candidates per tag: `ends` [B, T, k] holds the k best scores of
-    what follows a tag.
+    This is Viterbi from right to left with k candidates per tag: `ends` [B, T, k] holds the k best
+    scores of the continuations of each tag.
     """
-    batch, n, num_tags = arcs.live.shape
-    wide = wide_dtype(arcs.left.device)
-    rank = torch.arange(k, device=arcs.live.device)
+    batch, n, num_tags = folded.live.shape
+    wide = widest_dtype(folded.left.device)
+    rank = torch.arange(k, device=folded.live.device)
     if n == 0:
-        tags = torch.zeros(k, batch, 0, dtype=torch.int64, device=arcs.live.device)
+        tags = torch.zeros(k, batch, 0, dtype=torch.int64, device=folded.live.device)
         return tags, (rank > 0).unsqueeze(1).expand(k, batch)
-    # Beyond the end there is one way to go on.
-    last = torch.where(rank == 0, arcs.final_messages.to(wide).unsqueeze(-1), -math.inf)
+    # The last position has one continuation: the end of the sentence.
+    last = torch.where(rank == 0, folded.final_messages.to(wide).unsqueeze(-1), -math.inf)
     ends, choices = last[:, -1], []
-    pairs = arcs.pair.edge_scores(n - 1)
+    pairs = folded.transitions.edge_scores(n - 1)
     for e in reversed(range(n - 1)):
         scores = pairs[e].to(wide)
-        after = arcs.right[:, e].to(wide).unsqueeze(-1) + ends  # [B, T, k]
+        after = folded.right[:, e].to(wide).unsqueeze(-1) + ends  # [B, T, k]
         candidates = scores.unsqueeze(-1) + after.unsqueeze(1)  # [B, from, to, k]
         best, choice = candidates.flatten(2).topk(k, -1)
-        best = arcs.left[:, e].to(wide).unsqueeze(-1) + best
-        ends = torch.where(arcs.edge[:, e].view(-1, 1, 1), best, last[:, e])
+        best = folded.left[:, e].to(wide).unsqueeze(-1) + best
+        ends = torch.where(folded.edge[:, e].view(-1, 1, 1), best, last[:, e])
         choices.append(choice)
-    # An empty sentence has one path; its message at position 0 counts that path for every tag.
-    empty = (arcs.lengths == 0).unsqueeze(1)
-    only = torch.arange(num_tags * k, device=arcs.live.device) == 0
+    # An empty sentence has one path, but its message at position 0 has one path for every tag.
+    empty = (folded.lengths == 0).unsqueeze(1)
+    only = torch.arange(num_tags * k, device=folded.live.device) == 0
     flat = torch.where(empty & ~only, -math.inf, ends.flatten(1))
     best, choice = flat.topk(k, -1)  # [B, k] over (tag, rank)
     tag, place = choice // k, choice % k
     path = [tag]
     for e, step in enumerate(reversed(choices)):
         pointer = step.flatten(1).gather(1, tag * k + place)
-        within = arcs.edge[:, e : e + 1]
+        within = folded.edge[:, e : e + 1]
         tag = torch.where(within, pointer // k, 0)
         place = torch.where(within, pointer % k, 0)
         path.append(tag)

@@ -1,4 +1,4 @@
-"""Viterbi for one long sentence whose scores are never in memory all at once."""
+"""Viterbi for one long sentence whose scores do not fit in memory at once."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from ..arcs import checked_scores
 from ..chain import LinearChain
+from ..kernels.folded_chain import checked_scores
 
 __all__ = ["windowed_viterbi"]
 
-# Positions whose backpointers are Python numbers at a time.
+# We convert the backpointers of this many positions to Python numbers at a time.
 _TRACED = 1024
 
 
@@ -21,13 +21,13 @@ _TRACED = 1024
 def windowed_viterbi(windows: Iterable[LinearChain], length: int) -> Tensor:
     """Return a best tag sequence, int64 [n] on the CPU, of a sentence that is given in windows.
 
-    The score of the best path to each tag is carried from window to window in float64, by the same
-    sums as in `viterbi`, so the result is that of `viterbi` on the whole chain. Only backpointers
-    are kept for the whole sentence: one byte per position and tag, up to 256 tags.
+    The score of the best path to each tag is carried from window to window in float64. The sums are
+    those of `viterbi`, so the result is that of `viterbi` on the whole chain. Only the backpointers
+    of the whole sentence are kept in memory: one byte per position and tag for up to 256 tags.
 
     Args:
-        windows: chains of one sentence without padding. The first position of a window is the last
-            one of the window before; its unary scores count once.
+        windows: chains of one sentence without padding. The first position of a window repeats the
+            last position of the previous window; the unary scores of this position count once.
         length: n, at least 1.
     """
     best: Tensor | None = None  # [T]: score of the best path to each tag of the last position
@@ -36,7 +36,7 @@ def windowed_viterbi(windows: Iterable[LinearChain], length: int) -> Tensor:
         unary, pair = (scores.to("cpu", torch.float64) for scores in checked_scores(window))
         if best is None:
             best = unary[0, 0]
-            # In one piece: small tensors that stay would keep the memory between them from reuse.
+            # One tensor for all windows: many small tensors would fragment the memory.
             pointers = torch.empty(length - 1, len(best), dtype=_pointer_dtype(len(best)))
         best, sources = _forward(best, unary[0, 1:], pair if pair.dim() == 2 else pair[0])
         pointers[done : done + len(sources)] = sources
@@ -52,13 +52,13 @@ def windowed_viterbi(windows: Iterable[LinearChain], length: int) -> Tensor:
 
 
 def _forward(best: Tensor, unary: Tensor, pair: Tensor) -> tuple[Tensor, Tensor]:
-    """Extend the best paths by m positions with `unary` [m, T] over edges `pair` [(m,) T, T].
+    """Extend the best paths by m positions with scores `unary` [m, T] and `pair` [(m,) T, T].
 
-    Returns the scores [T] at the last of them, and for each tag of each position the tag before it
-    on its best path, int64 [m, T].
+    Return the scores [T] at the last position, and backpointers int64 [m, T]: the previous tag on
+    the best path to each tag.
     """
     sources = torch.empty(unary.shape, dtype=torch.int64)
-    # The loop writes into the same memory at every position: an allocation costs as much as a sum.
+    # The loop reuses its memory: an allocation per position would cost as much as a sum.
     best, arriving = best.clone(), torch.empty_like(best)
     arcs = best.new_empty(len(best), len(best))
     pairs = [pair] * len(unary) if pair.dim() == 2 else pair.unbind(0)
@@ -75,7 +75,7 @@ def _pointer_dtype(num_tags: int) -> torch.dtype:
 
 
 def _trace_back(tag: int, pointers: Tensor) -> Tensor:
-    """The tags [n] of the best path that ends in `tag`, by backpointers [n - 1, T]."""
+    """Return the tags [n] of the best path that ends in `tag`, from backpointers [n - 1, T]."""
     path = torch.empty(len(pointers) + 1, dtype=torch.int64)
     path[-1] = tag
     for stop in range(len(pointers), 0, -_TRACED):

@@ -1,7 +1,9 @@
-"""Interchangeable implementations of the hot functions, chosen by name.
+"""Interchangeable implementations of the hot functions, selected by name.
 
-`naive` reads like the paper, `torch` is vectorised for any device, `native` is compiled for the
-CPU. "auto" is native where that can be, else torch.
+The backend "naive" (module `reference`) follows the paper. "torch" (module `pytorch`) is vectorised
+and runs on any device. "native" (module `native`) is compiled for the CPU; a graph of torch.compile
+calls the same kernels through the operators of `custom_ops`. "auto" selects "native" where
+possible, else "torch".
 """
 
 from __future__ import annotations
@@ -12,42 +14,63 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from ..arcs import Arcs
-from ..checks import values_visible
-from ..torch_internals import may_be_exporting, observed
-from . import naive, native, vectorized
+from ..compat.private_torch import may_be_exporting, must_stay_in_torch
+from . import native, pytorch, reference
+from .folded_chain import FoldedChain
 
-__all__ = ["Kernel", "backends", "check", "get", "observed", "route"]
+__all__ = ["Backend", "Kernel", "backends", "check_backend", "select_backend"]
+
+Backend = Literal["native", "custom_op", "torch", "naive"]
+"""The implementation that runs a call: compiled kernels, the operators that call them in a graph,
+vectorised torch code, or the reference code."""
 
 
 class Kernel(Protocol):
-    """What a kernel, a module, has to offer; `naive` says what the functions compute."""
+    """The functions of a kernel module; the docstrings of `reference` define what they compute."""
 
     def project(
-        self, arcs: Arcs, lam: Tensor, omegas: Sequence[float], first: int, tolerance: float | None
+        self,
+        folded: FoldedChain,
+        lam: Tensor,
+        omegas: Sequence[float],
+        first: int,
+        tolerance: float | None,
     ) -> Tensor:
-        """lam [B, n, T] after the projections; no gradient."""
+        """Return lam [B, n, T] after the projections; without gradient."""
 
-    def backward_messages(self, arcs: Arcs) -> tuple[Tensor, Tensor]:
-        """beta [B, n, T] and a log scale [B]; differentiable."""
+    def backward_messages(self, folded: FoldedChain) -> tuple[Tensor, Tensor]:
+        """Return beta [B, n, T] and a log scale [B]; differentiable."""
 
-    def forward_messages(self, arcs: Arcs) -> Tensor:
-        """alpha [B, n, T]; differentiable."""
+    def forward_messages(self, folded: FoldedChain) -> Tensor:
+        """Return alpha [B, n, T]; differentiable."""
 
-    def best_paths(self, arcs: Arcs) -> Tensor:
-        """Tags [B, n]; no gradient."""
+    def best_paths(self, folded: FoldedChain) -> Tensor:
+        """Return the tags [B, n] of a best path; without gradient."""
 
 
-KERNELS: dict[str, Kernel] = {"naive": naive, "torch": vectorized, "native": native}
+KERNELS: dict[Backend, Kernel] = {
+    "naive": reference,
+    "torch": pytorch,
+    "native": native,
+    "custom_op": pytorch,  # the operators only solve whole chains
+}
 
 
 def backends() -> dict[str, str | None]:
-    """Name of each backend -> None if it is available here, else why not."""
-    return {name: native.UNAVAILABLE if name == "native" else None for name in KERNELS}
+    """Return a dict from the name of each backend to None, or to the reason why it is unavailable.
+
+    Example:
+        >>> import bcrf
+        >>> sorted(bcrf.backends())
+        ['naive', 'native', 'torch']
+        >>> bcrf.backends()["torch"] is None
+        True
+    """
+    return {"naive": None, "torch": None, "native": native.UNAVAILABLE}
 
 
-def check(backend: str) -> None:
-    """Raise unless `backend` is "auto" or the name of a kernel that is available."""
+def check_backend(backend: str) -> None:
+    """Raise unless `backend` is "auto" or the name of an available backend."""
     if backend == "auto":
         return
     known = backends()
@@ -57,27 +80,27 @@ def check(backend: str) -> None:
         raise RuntimeError(f"backend {backend!r} is not available: {known[backend]}")
 
 
-def route(backend: str, scores: Tensor) -> Literal["native", "op"] | None:
-    """How `backend` solves whole sentences with these scores: by calling the compiled kernels, by
-    an operator that stands for them in a compiled graph, or not at all.
+def select_backend(backend: str, scores: Tensor) -> Backend:
+    """Return the implementation for a call with the option `backend` on these scores.
 
-    Exported programs are made of torch operations only, and so is what other devices run and what
-    tracers, function transforms and dispatch modes have to see.
+    Compiled kernels run on plain CPU tensors in eager mode. Exported programs use torch operations
+    only. So do calls under a tracer, a function transform or a dispatch mode.
     """
-    if native.UNAVAILABLE is not None or backend not in ("auto", "native"):
-        return None
+    if backend == "naive":
+        return "naive"
+    if backend == "torch":
+        return "torch"
+    if native.UNAVAILABLE is not None:
+        return "torch"
     if not scores.is_cpu:
         if backend == "native":
             raise ValueError(f"backend 'native' is for the CPU, the scores are on {scores.device}")
-        return None
+        return "torch"
     if torch.compiler.is_compiling():
-        return None if may_be_exporting() else "op"
-    return "native" if values_visible(scores) and not observed() else None
+        return "torch" if may_be_exporting() else "custom_op"
+    if type(scores) not in _PLAIN_TENSORS or must_stay_in_torch():
+        return "torch"
+    return "native"
 
 
-def get(backend: str, scores: Tensor) -> Kernel:
-    """The kernel called `backend`, for functions of arcs with these scores."""
-    check(backend)
-    if backend in ("auto", "native"):
-        return native if route(backend, scores) == "native" else vectorized
-    return KERNELS[backend]
+_PLAIN_TENSORS = (Tensor, torch.nn.Parameter)

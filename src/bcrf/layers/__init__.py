@@ -1,9 +1,9 @@
-"""Layers: a structured output for anybody's network."""
+"""Layers: structured output layers for any network that scores tags."""
 
-from .base import ChainLayer
-from .compatible import CRF
 from .families import BregmanCRF, ExactCRF, MeanFieldCRF, TokenSoftmax
+from .layer import ChainLayer
 from .masks import compact
+from .pytorch_crf import CRF
 
 __all__ = [
     "CRF",

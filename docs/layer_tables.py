@@ -1,0 +1,129 @@
+"""Write the tables of docs/which-layer.md from the logs of the benchmark and of the experiments.
+
+`python docs/layer_tables.py` replaces the text between `<!-- NAME -->` and `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "which-layer.md"
+RUN = "20261117-234805"  # the run of the benchmark that the page quotes; docs/benchmarks.md has it
+
+SHAPES = ["32x30x17", "32x64x17", "4x2048x17", "32x40x64-BIES"]
+LOSSES = {
+    "exact CRF (`ForwardBackward()`)": "crf",
+    "Bregman (`Bregman(10)`)": "bregman-10",
+    "mean field (`MeanField(10)`)": "mean field-10",
+    "softmax (`Unstructured()`)": "unstructured",
+    "pytorch-crf": "pytorch-crf",
+}
+DECODERS = {
+    "Viterbi": "viterbi",
+    "certified, 10 projections": "certified-10",
+    "Bregman, 10 projections, best tag per position": "bregman-10 MBR",
+    "mean field, 10 updates, best tag per position": "mean field-10 MBR",
+    "softmax, best tag per position": "unstructured MBR",
+    "pytorch-crf": "pytorch-crf",
+}
+DEPTHS = {
+    "exact CRF, forward-backward": "crf: loss + gradient",
+    "exact CRF, `ForwardBackward(parallel=True)`": "crf scan: loss + gradient",
+    "Bregman, 10 projections": "bregman-10: loss + gradient",
+    "mean field, 10 updates": "mean field-10: loss + gradient",
+    "pytorch-crf": "pytorch-crf: loss + gradient",
+}
+
+# Corpus, table, network, variant; each family is decoded as its objective suggests.
+CORPORA = [
+    ("parts of speech, English-EWT, no layers", "pos", "english", "0", ""),
+    ("parts of speech, English-EWT, 2 layers", "pos", "english", "2", ""),
+    ("segmentation and tags, Chinese-GSD, no layers", "segmentation", "chinese", "0", ""),
+    ("segmentation and tags, Japanese-GSD, no layers", "segmentation", "japanese", "0", ""),
+    ("entities, UNER Chinese, no layers", "ner", "uner_chinese", "0", ""),
+    ("entities, WNUT-17, MiniLM", "ner", "wnut17", "minilm", ""),
+    ("the same, partial labels, UNER Chinese", "ner-partial", "uner_chinese", "0", "exclusive"),
+    ("the same, partial labels, WNUT-17", "ner-partial", "wnut17", "minilm", "exclusive"),
+]
+OWN_DECODER = {
+    "crf": "viterbi",
+    "bregman": "bregman-10",
+    "mean_field": "mean_field-10",
+    "unstructured": "unstructured",
+}
+
+
+def rows(path: Path) -> Iterator[dict[str, Any]]:
+    for line in path.read_text(encoding="utf-8").splitlines():
+        yield json.loads(line)
+
+
+def markdown(header: list[str], body: list[list[str]]) -> str:
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *body]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def duration(seconds: float) -> str:
+    value, unit = (seconds * 1e6, "µs") if seconds < 1e-3 else (seconds * 1e3, "ms")
+    return f"{value:.3g} {unit}"
+
+
+def speed_table(task: str, systems: dict[str, str]) -> str:
+    """Median times of one thread with shared transitions."""
+    found = {
+        (row["system"], row["case"]): duration(row["median"])
+        for row in rows(ROOT / "benchmarks" / "results" / "speed.jsonl")
+        if row["run"] == RUN and row["row"] == "speed" and "median" in row
+        if (row["task"], row["pairs"], row["threads"]) == (task, "shared", 1)
+    }
+    body = [[name, *(found[system, shape] for shape in SHAPES)] for name, system in systems.items()]
+    return markdown(["", *SHAPES], body)
+
+
+def depth_table() -> str:
+    """Longest chains of dependent operations of the torch backend."""
+    found = {
+        (row["system"], row["length"]): str(row["depth"])
+        for row in rows(ROOT / "benchmarks" / "results" / "speed.jsonl")
+        if row["run"] == RUN and row["row"] == "depth"
+    }
+    body = [[name, found[system, 32], found[system, 256]] for name, system in DEPTHS.items()]
+    return markdown(["loss + gradient", "n = 32", "n = 256"], body)
+
+
+def accuracy_table() -> str:
+    """Test scores, one seed each."""
+    body = []
+    for name, table, corpus, network, variant in CORPORA:
+        scores = {}
+        for row in rows(ROOT / "experiments" / "results" / f"{table}.jsonl"):
+            key = (row["corpus"], row["network"], row["variant"], row["seed"])
+            if key == (corpus, network, variant, 0):
+                decoders = row["evaluations"]["test"]["decoders"]
+                scores[row["objective"]] = decoders[OWN_DECODER[row["objective"]]]["score"]
+        cells = [f"{100 * scores[one]:.2f}" if one in scores else "–" for one in OWN_DECODER]
+        body.append([name, *cells])
+    return markdown(["", "exact CRF", "Bregman", "mean field", "softmax"], body)
+
+
+def updated(text: str) -> str:
+    """The page with fresh tables."""
+    tables = {
+        "loss": speed_table("loss", LOSSES),
+        "decoding": speed_table("peaked", DECODERS),
+        "depth": depth_table(),
+        "accuracy": accuracy_table(),
+    }
+    for name, table in tables.items():
+        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        text = pattern.sub(lambda match, table=table: f"{match[1]}{table}\n{match[2]}", text)
+    return text
+
+
+if __name__ == "__main__":
+    PAGE.write_text(updated(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,2 +1,0 @@
-#define BCRF_ISA avx2
-#include "kernels.inl"

@@ -1,2 +1,0 @@
-#define BCRF_ISA baseline
-#include "kernels.inl"

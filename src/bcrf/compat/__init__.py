@@ -1,0 +1,1 @@
+"""Code that depends on the version of torch: private APIs, control flow in graphs, padding."""

@@ -1,0 +1,1 @@
+"""Numerical building blocks: sums of exponentials, associative scans, trimming."""

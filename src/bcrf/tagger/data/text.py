@@ -1,0 +1,48 @@
+"""Raw text: one sentence, or document, per line. Words are separated by white space."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from .lines import Block, DataError, content
+from .sentence import Format, Sentence, Word
+
+__all__ = ["TextFormat"]
+
+
+class TextFormat(Format):
+    """Reads raw text. It cannot hold tags, so it is an input format only."""
+
+    name = "text"
+
+    @property
+    def fills(self) -> bool:
+        return False
+
+    @property
+    def composes(self) -> bool:
+        return False
+
+    def sentences(self, lines: Iterable[str], path: str) -> Iterator[Sentence | DataError]:
+        for number, line in enumerate(lines, start=1):
+            text = content(line)
+            words = tuple(text.split())
+            # Every word is in row 0; `bytes` stores these zeros with one byte per word.
+            yield Sentence(words, bytes(len(words)), Block(path, number, (line,)), self, text)
+
+    def tags(self, sentence: Sentence, column: str) -> list[str]:
+        raise DataError(sentence.path, None, f"is raw text and has no {column} tags")
+
+    def fill_lines(
+        self,
+        sentence: Sentence,
+        tags: Sequence[str],
+        column: str,
+        probabilities: Sequence[float] | None = None,
+    ) -> Iterator[str]:
+        raise ValueError("raw text has no place for tags; write conllu, columns or jsonl")
+
+    def compose_lines(
+        self, words: Sequence[Word], column: str, text: str | None = None
+    ) -> Iterator[str]:
+        raise ValueError("raw text has no place for tags; write conllu, columns or jsonl")

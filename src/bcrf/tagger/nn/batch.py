@@ -1,0 +1,121 @@
+"""Batches: sentences as the tensors that a network reads."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .padding import padded
+from .pieces import Windows
+
+__all__ = ["PADDING", "UNKNOWN", "Batch", "Spellings", "collate"]
+
+PADDING, UNKNOWN = 0, 1
+"""Ids of the first two entries of every vocabulary."""
+
+
+@dataclass(frozen=True)
+class Spellings:
+    """The characters of the U distinct words of a batch, one word after the other.
+
+    Args:
+        characters: int64 [C], character ids; `PADDING` means no character.
+        sizes: int64 [U], number of characters of each distinct word, at least 1; their sum is C.
+        index: int64 [B, n], the distinct word at each position; 0 is the padding.
+    """
+
+    characters: Tensor
+    sizes: Tensor
+    index: Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B sentences of up to n words.
+
+    Args:
+        lengths: int64 [B], number of words.
+        words: int64 [B, n], word ids, `PADDING` after the end of a sentence; None if the network
+            reads no word ids.
+        spellings: the characters, for networks that read them.
+        windows: the word pieces, for pretrained encoders.
+    """
+
+    lengths: Tensor
+    words: Tensor | None = None
+    spellings: Spellings | None = None
+    windows: Windows | None = None
+
+    def to(self, *args: Any, **kwargs: Any) -> Batch:
+        """Return the batch with `Tensor.to` applied to every tensor."""
+
+        def moved(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                return value.to(*args, **kwargs)
+            if dataclasses.is_dataclass(value) and not isinstance(value, type):
+                parts = {f.name: moved(getattr(value, f.name)) for f in dataclasses.fields(value)}
+                return dataclasses.replace(value, **parts)
+            return value
+
+        batch: Batch = moved(self)
+        return batch
+
+
+def collate(
+    words: Sequence[Sequence[int]] | None = None,
+    characters: Sequence[Sequence[Sequence[int]]] | None = None,
+    windows: Windows | None = None,
+) -> Batch:
+    """Return the batch of these sentences.
+
+    Args:
+        words: the word ids of each sentence.
+        characters: the character ids of each word of each sentence.
+        windows: the word pieces of the sentences, from `Frame.windows`.
+
+    Example:
+        >>> collate([[5, 7, 9], [4]]).words
+        tensor([[5, 7, 9],
+                [4, 0, 0]])
+    """
+    lengths = {
+        "words": None if words is None else [len(sentence) for sentence in words],
+        "characters": None if characters is None else [len(sentence) for sentence in characters],
+        "windows": None if windows is None else windows.lengths.tolist(),
+    }
+    given = {name: sizes for name, sizes in lengths.items() if sizes is not None}
+    if not given:
+        raise ValueError("collate needs words, characters or windows; all three are None")
+    sizes = next(iter(given.values()))
+    for name, other in given.items():
+        if other != sizes:
+            raise ValueError(
+                f"{' and '.join(given)} must have the same sentences: {next(iter(given))} has "
+                f"lengths {sizes}, {name} has {other}"
+            )
+    return Batch(
+        torch.tensor(sizes, dtype=torch.int64),
+        None if words is None else padded(words, PADDING),
+        None if characters is None else _spellings(characters),
+        windows,
+    )
+
+
+def _spellings(characters: Sequence[Sequence[Sequence[int]]]) -> Spellings:
+    """Return the spellings of the distinct words; a word without characters is spelt as padding."""
+    number: dict[tuple[int, ...], int] = {(PADDING,): 0}
+    index = [
+        [number.setdefault(tuple(word) or (PADDING,), len(number)) for word in sentence]
+        for sentence in characters
+    ]
+    letters = [letter for word in number for letter in word]
+    return Spellings(
+        torch.tensor(letters, dtype=torch.int64),
+        torch.tensor([len(word) for word in number], dtype=torch.int64),
+        padded(index, 0),
+    )

@@ -1,0 +1,126 @@
+"""Word pieces of sentences, in overlapping windows for pretrained encoders."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .padding import padded
+
+__all__ = ["Frame", "Pieces", "Windows", "spans"]
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The ids of the pieces of a sentence, and the index of the first piece of each word."""
+
+    ids: tuple[int, ...]
+    first: tuple[int, ...]
+
+    def __len__(self) -> int:
+        """Return the number of words."""
+        return len(self.first)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """W windows of up to L pieces from B sentences of up to n words.
+
+    Args:
+        pieces: int64 [W, L], piece ids.
+        mask: bool [W, L], False in the padding.
+        index: int64 [B, n], index in [W * L] of the state of each word; 0 in the padding.
+        lengths: int64 [B], number of words of each sentence.
+    """
+
+    pieces: Tensor
+    mask: Tensor
+    index: Tensor
+    lengths: Tensor
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The shape of the windows of an encoder.
+
+    Args:
+        size: most pieces of a window, including `before` and `after`.
+        before, after: special pieces at the beginning and the end of every window.
+        padding: the piece that fills up shorter windows.
+    """
+
+    size: int
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    padding: int
+
+    def __post_init__(self) -> None:
+        if self.capacity < 2:
+            special = len(self.before) + len(self.after)
+            raise ValueError(
+                f"a window of {self.size} pieces, {special} of them special, is too small: "
+                f"expected at least {special + 2}"
+            )
+
+    @property
+    def capacity(self) -> int:
+        """Most pieces of a sentence that fit into one window."""
+        return self.size - len(self.before) - len(self.after)
+
+    def windows(self, sentences: Sequence[Pieces]) -> Windows:
+        """Return the windows of these sentences; the windows of a sentence overlap by a half.
+
+        The state of a word comes from the window in which its first piece is farthest from an
+        edge. The start and the end of the sentence do not count as edges.
+        """
+        rows: list[list[int]] = []
+        places: list[list[tuple[int, int]]] = []  # (window, column) of each word
+        for sentence in sentences:
+            cuts = spans(len(sentence.ids), self.capacity)
+            chosen = _farthest_from_edges(sentence.first, cuts, len(sentence.ids))
+            places.append(
+                [
+                    (len(rows) + w, len(self.before) + piece - cuts[w][0])
+                    for piece, w in zip(sentence.first, chosen, strict=True)
+                ]
+            )
+            rows += [[*self.before, *sentence.ids[a:b], *self.after] for a, b in cuts]
+        width = max(map(len, rows), default=0)
+        sizes = torch.tensor([len(row) for row in rows], dtype=torch.int64)
+        return Windows(
+            padded(rows, self.padding),
+            torch.arange(width) < sizes.unsqueeze(1),
+            padded([[w * width + column for w, column in words] for words in places], 0),
+            torch.tensor([len(words) for words in places], dtype=torch.int64),
+        )
+
+
+def spans(total: int, size: int) -> list[tuple[int, int]]:
+    """Return spans of at most `size` that cover 0..total, and overlap by about a half."""
+    if not total:
+        return []
+    last = max(total - size, 0)
+    starts = [*range(0, last, (size + 1) // 2), last]
+    return [(start, min(start + size, total)) for start in starts]
+
+
+def _farthest_from_edges(
+    positions: Sequence[int], cuts: Sequence[tuple[int, int]], total: int
+) -> list[int]:
+    """Return, for each position, the index of the span in which it is farthest from an edge.
+
+    The ends of the sentence, 0 and `total`, do not count as edges.
+    """
+    if len(cuts) <= 1:
+        return [0] * len(positions)
+    position = torch.tensor(positions, dtype=torch.float64).unsqueeze(1)
+    start, stop = torch.tensor(cuts, dtype=torch.float64).unbind(1)
+    left = torch.where(start == 0, math.inf, position - start)
+    right = torch.where(stop == total, math.inf, stop - 1 - position)
+    inside = (position >= start) & (position < stop)
+    distance = torch.where(inside, torch.minimum(left, right), -1.0)
+    return distance.argmax(1).tolist()

@@ -1,0 +1,135 @@
+"""Scores of tags and of adjacent tags from the states of words."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ...chain import LinearChain
+from ...layers.transitions import ConstraintScores, add_start_end, transition_scores
+from ...structure import Structure
+from .padding import Packing
+
+__all__ = ["Scorer"]
+
+
+class Scorer(nn.Module):
+    """Compute the scores of a `LinearChain` from the states of words.
+
+    With h_i [width] the state of word i:
+
+        unary[i] = U relu(V h_i),  plus `start` at the first word and `end` at the last
+        transitions[i] = W relu(A h_i + B h_{i+1})  ("pairs"), or one matrix ("shared")
+
+    Tags and transitions that `structure` forbids are removed. With "pairs", W has no rows for
+    forbidden transitions, which saves time.
+
+    Args:
+        width: width of the states.
+        tags: number of tags, T.
+        hidden: hidden width of both networks.
+        transitions: "pairs", "shared" or "none".
+        structure: the tags that may start and end a sentence and follow each other; None: all.
+        ends: whether `start` and `end` are learned.
+
+    Example:
+        >>> import torch
+        >>> from bcrf.tagger.nn import Scorer
+        >>> scorer = Scorer(width=8, tags=3, hidden=4)
+        >>> chain = scorer(torch.zeros(2, 5, 8), torch.tensor([5, 3]))
+        >>> chain.transitions.shape
+        torch.Size([2, 4, 3, 3])
+    """
+
+    arcs: Tensor
+    start: nn.Parameter | None
+    end: nn.Parameter | None
+    transitions: nn.Parameter | None
+
+    def __init__(
+        self,
+        width: int,
+        tags: int,
+        hidden: int,
+        transitions: Literal["pairs", "shared", "none"] = "pairs",
+        structure: Structure | None = None,
+        ends: bool = True,
+    ) -> None:
+        super().__init__()
+        if structure is None:
+            structure = Structure(follow=torch.ones(tags, tags, dtype=torch.bool, device="cpu"))
+        if structure.num_tags != tags:
+            raise ValueError(f"the structure has {structure.num_tags} tags, expected {tags}")
+        self.constraints = ConstraintScores(structure)
+        self.per_pair = transitions == "pairs"
+        # V, A and B read the same states: one product serves them all.
+        self.project = nn.Linear(width, 3 * hidden if self.per_pair else hidden)
+        self.tags = nn.Linear(hidden, tags)
+        for name, learned, shape in (
+            ("start", ends, (tags,)),
+            ("end", ends, (tags,)),
+            ("transitions", transitions == "shared", (tags, tags)),
+        ):
+            self.register_parameter(name, nn.Parameter(torch.zeros(shape)) if learned else None)
+        if self.per_pair:
+            arcs = structure.follow.flatten().nonzero().squeeze(1)
+            self.register_buffer("arcs", arcs, persistent=False)
+            self.pairs = nn.Linear(hidden, len(arcs))
+
+    @property
+    def structure(self) -> Structure:
+        """The tags that may start and end a sentence and follow each other; on the CPU."""
+        return self.constraints.structure
+
+    def forward(self, states: Tensor, lengths: Tensor) -> LinearChain:
+        """Return the chain of states [B, n, width] and lengths [B], in float32 or float64."""
+        packing = Packing(lengths, states.shape[1])
+        hidden = self.project(packing.pack(states))
+        left = right = None
+        if self.per_pair:
+            hidden, left, right = hidden.chunk(3, -1)
+        unary = packing.unpack_words(_wide(self.tags(F.relu(hidden))))
+        own = (self.start, self.end, self.transitions)
+        start_end, transitions = transition_scores(unary, *own, None, self.constraints)
+        if start_end is not None:
+            unary = add_start_end(unary, start_end, lengths)
+        if left is not None and right is not None:
+            transitions = self._pairs(left, right, packing)
+        return LinearChain(unary, transitions, lengths)
+
+    def _pairs(self, left: Tensor, right: Tensor, packing: Packing) -> Tensor:
+        before, after = F.embedding(packing.left, left), F.embedding(packing.left + 1, right)
+        scores = packing.unpack_pairs(_wide(self.pairs(F.relu(before + after))))
+        tags = self.structure.num_tags
+        if len(self.arcs) < tags**2:
+            scores = _Spread.apply(scores, self.arcs, tags**2)  # type: ignore[no-untyped-call]
+        return scores.view(*scores.shape[:2], tags, tags)
+
+
+class _Spread(torch.autograd.Function):
+    """Put columns [..., A] at the indices `places` [A] of [..., size], and -inf elsewhere.
+
+    Both forward and backward are an `index_select`, which is faster than `index_copy`.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, columns: Tensor, places: Tensor, size: int) -> Tensor:
+        ctx.save_for_backward(places)
+        source = places.new_full((size,), len(places))
+        source[places] = torch.arange(len(places), device=places.device)
+        nothing = columns.new_full((*columns.shape[:-1], 1), -math.inf)
+        return torch.cat([columns, nothing], -1).index_select(-1, source)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (places,) = ctx.saved_tensors
+        return grads[0].index_select(-1, places), None, None
+
+
+def _wide(scores: Tensor) -> Tensor:
+    """Return the scores in float32 or float64, since probabilities have the precision of scores."""
+    return scores.to(torch.promote_types(scores.dtype, torch.float32))

@@ -1,0 +1,1 @@
+"""Prediction: compute labels and probabilities of sentences with a trained network."""

@@ -1,0 +1,96 @@
+"""The results of a tagger: tagged sentences and evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..data import Sentence
+from ..tasks import CharacterExample, Example, Segmentation, Task
+
+__all__ = ["Evaluation", "Tagged"]
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """A sentence with its predicted labels.
+
+    Args:
+        task: the task of the tagger.
+        example: the sentence.
+        labels: one label per token (per character in segmentation), after repair.
+        repaired: whether the labels of the decoder were ill-formed and have been repaired.
+        probabilities: the probability of each word's tag; in segmentation, of each word with its
+            tag. None if they were not asked for.
+    """
+
+    task: Task = field(repr=False)
+    example: Example = field(repr=False)
+    labels: tuple[str, ...]
+    repaired: bool = False
+    probabilities: tuple[float, ...] | None = None
+
+    @property
+    def sentence(self) -> Sentence:
+        """The sentence, as it was read."""
+        return self.example.sentence
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words of the sentence; in segmentation, the predicted words."""
+        if not isinstance(self.task, Segmentation):
+            return self.example.tokens
+        assert isinstance(self.example, CharacterExample)
+        text = self.example.text
+        spans = self.task.words(self.example, self.labels)
+        places = (self.task.place(self.example, span) for span in spans)
+        return tuple(text[start:end] for start, end in places)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tag of each word."""
+        if not isinstance(self.task, Segmentation):
+            return self.labels
+        return tuple(span.type for span in self.task.words(self.example, self.labels))
+
+    def render_lines(self, format: str | None = None) -> Iterator[str]:
+        """Yield the sentence as lines of a file, by default in the format that it was read in."""
+        return self.task.render_lines(self.example, self.labels, format, self.probabilities)
+
+    def render(self, format: str | None = None) -> str:
+        """Return the lines of `render_lines` as one string."""
+        return "".join(self.render_lines(format))
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The scores of a tagger on annotated sentences.
+
+    Args:
+        scores: name -> value of the metric of the task; shares are between 0 and 1.
+        main: name of the score by which models are compared.
+        decoder, repair: the decoder and the repair that were used.
+        sentences, tokens: size of the data.
+        repaired: number of sentences whose labels were ill-formed and have been repaired.
+        seconds: time that tagging took.
+    """
+
+    scores: dict[str, float]
+    main: str
+    decoder: str
+    repair: str
+    sentences: int
+    tokens: int
+    repaired: int
+    seconds: float
+
+    @property
+    def score(self) -> float:
+        """The main score."""
+        return self.scores[self.main]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the evaluation as a table of plain values, for JSON."""
+        rest = {name: value for name, value in vars(self).items() if name not in ("scores", "main")}
+        return self.scores | {"main": self.main} | rest

@@ -1,0 +1,401 @@
+"""The tagger: a trained network with its task and vocabularies."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...chain import LinearChain
+from ...checks import check_count
+from ..data import DataError, LengthBatches, Sentence, read
+from ..files import read_consistently, replace_folder, report_write_errors
+from ..model_folder import description as folders
+from ..model_folder.model_files import ModelError
+from ..model_folder.model_reader import read_model
+from ..nn import TaggerModel, check_decoder, default_decoder
+from ..nn.inputs import InputReader, Inputs, Vocabularies, pad_masks
+from ..tasks import Example, Task
+from .blocks import BlockedChain
+from .decoding import check_repair, label
+from .devices import choose_device
+from .long_sentences import LongSentence, block_size, network_context
+from .probabilities import probabilities as probabilities_of
+from .results import Evaluation, Tagged
+from .sentences import as_sentence
+
+__all__ = ["Tagger"]
+
+# Tokens per batch, padding included.
+_BATCH_TOKENS = 4096
+
+# How many labels the repr of a tagger names.
+_SHOWN_LABELS = 8
+
+LONGEST_WHOLE = 4096
+"""Most tokens of a sentence that is tagged as a whole, as many as a batch has. Longer sentences are
+tagged in blocks (`LongSentence`)."""
+
+# Numbers of sentences and of tokens that `stream` reads before it yields the first result.
+_WINDOW = 1024
+_WINDOW_TOKENS = 1 << 17
+
+
+class Tagger:
+    """A trained tagger, which predicts the tags of sentences.
+
+    Taggers are usually loaded with `Tagger.load` from a folder that `bcrf train` has written.
+
+    Args:
+        model: the network.
+        task: the task, with its labels.
+        vocabularies: the vocabularies that the network was built for.
+        decoder: the default decoder; None: the decoder that fits the training objective.
+        repair: how ill-formed labels are repaired by default, see `REPAIRS`.
+        info: plain values about the origin of the model, which are saved with it.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from bcrf.tagger.training import Config, train
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> file = Path(folder.name, "train.conllu")
+        >>> _ = file.write_text("1\\tdogs\\t_\\tNOUN" + "\\t_" * 6 + "\\n\\n")
+        >>> events = train(Config.from_dict({
+        ...     "output": str(Path(folder.name, "run")),
+        ...     "data": {"train": str(file)},
+        ...     "model": {"width": 8, "score_width": 8},
+        ...     "training": {"epochs": 1, "device": "cpu"},
+        ... }))
+        >>> finished = list(events)[-1]
+        >>> tagger = Tagger.load(finished.model, device="cpu")
+        >>> tagger  # doctest: +ELLIPSIS
+        Tagger(task=pos, labels=[NOUN], network=0 layers of width 8, objective=crf, ...)
+        >>> (tagged,) = tagger.tag([["dogs", "bark"]], probabilities=True)
+        >>> tagged.words, tagged.tags
+        (('dogs', 'bark'), ('NOUN', 'NOUN'))
+        >>> tagger.evaluate(file).score
+        1.0
+        >>> folder.cleanup()
+    """
+
+    def __init__(
+        self,
+        model: TaggerModel,
+        task: Task,
+        vocabularies: Vocabularies,
+        decoder: str | None = None,
+        repair: str = "rule",
+        info: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.model, self.task, self.vocabularies = model, task, vocabularies
+        self.decoder = default_decoder(model.config.objective) if decoder is None else decoder
+        self.repair = repair
+        self.info = dict(info or {})
+        self.reader = InputReader(model, vocabularies)
+        self._methods()  # checks the names
+
+    def __repr__(self) -> str:
+        config = self.model.config
+        network = f"{config.layers} layers of width {config.width}"
+        if config.pretrained is not None:
+            network = f"pretrained {config.pretrained}"
+        labels = ", ".join(self.labels[:_SHOWN_LABELS])
+        if len(self.labels) > _SHOWN_LABELS:
+            labels += f", ... ({len(self.labels)} in all)"
+        parameters = sum(p.numel() for p in self.model.parameters())
+        return (
+            f"Tagger(task={self.task.name}, labels=[{labels}], network={network}, "
+            f"objective={config.objective}, decoder={self.decoder}, parameters={parameters:,}, "
+            f"device={self.device})"
+        )
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels that the tagger gives to tokens."""
+        return self.task.labels
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the network."""
+        return next(self.model.parameters()).device
+
+    # Tagging
+
+    def tag(
+        self,
+        sentences: Iterable[Sequence[str] | Sentence],
+        probabilities: bool = False,
+        decoder: str | None = None,
+        repair: str | None = None,
+    ) -> list[Tagged]:
+        """Return the sentences with their predicted tags.
+
+        Args:
+            sentences: lists of words; for segmentation, texts; or `Sentence`s, as
+                `bcrf.tagger.data.read` yields them.
+            probabilities: whether to compute the probability of each tag (see `Tagged`).
+            decoder: "viterbi", "certified", "bregman-10", ... (see `bcrf.tagger.nn`); by default
+                that of the tagger.
+            repair: "rule", "mbr" or "none" (see `REPAIRS`); by default that of the tagger.
+        """
+        return list(self.stream(sentences, probabilities, decoder, repair))
+
+    def stream(
+        self,
+        sentences: Iterable[Sequence[str] | Sentence],
+        probabilities: bool = False,
+        decoder: str | None = None,
+        repair: str | None = None,
+        window: int = _WINDOW,
+    ) -> Iterator[Tagged]:
+        """Tag any number of sentences; yield the results one by one, in the order of the sentences.
+
+        Args:
+            sentences, probabilities, decoder, repair: as for `tag`.
+            window: number of sentences that are read at a time and grouped into batches of similar
+                length.
+        """
+        if isinstance(sentences, str):
+            raise TypeError("sentences must be a list of sentences, got one string")
+        check_count("window", window, least=1)
+        methods = self._methods(decoder, repair)
+        examples = (
+            self.task.example(as_sentence(sentence, number, self.task))
+            for number, sentence in enumerate(sentences)
+        )
+        return self._stream(examples, *methods, probabilities, window)
+
+    def evaluate(
+        self,
+        sentences: str | os.PathLike[str] | Iterable[Sentence],
+        decoder: str | None = None,
+        repair: str | None = None,
+        format: str = "auto",
+    ) -> Evaluation:
+        """Tag annotated sentences and return the scores of the predicted labels.
+
+        Args:
+            sentences: a file, or sentences that were read from one.
+            decoder, repair: as for `tag`.
+            format: format of the file, as for `bcrf.tagger.data.read`.
+        """
+        methods = self._methods(decoder, repair)
+        if isinstance(sentences, str | os.PathLike):
+            sentences = read(sentences, format)
+        return self.evaluate_examples(self.task.annotated(list(sentences)), *methods)
+
+    def evaluate_examples(
+        self, examples: Sequence[Example], decoder: str | None = None, repair: str | None = None
+    ) -> Evaluation:
+        """Return the evaluation on examples of the task, see `evaluate`."""
+        decoder, repair = self._methods(decoder, repair)
+        metric = self.task.metric(known_words=self.vocabularies.words)
+        tokens = repaired = 0
+        start = time.perf_counter()
+        for tagged in self._stream(examples, decoder, repair):
+            metric.add(tagged.example, tagged.labels)
+            tokens += len(tagged.example)
+            repaired += tagged.repaired
+        seconds = time.perf_counter() - start
+        return Evaluation(
+            metric.result(),
+            metric.main,
+            decoder,
+            repair,
+            len(examples),
+            tokens,
+            repaired,
+            seconds,
+        )
+
+    def chain(self, inputs: Sequence[Inputs], limits: Sequence[torch.Tensor | None]) -> LinearChain:
+        """Return the chain of a batch; `limits` has the tags that each text permits (None: all)."""
+        chain: LinearChain = self.model(self.reader.batch(inputs).to(self.device))
+        mask = pad_masks(limits, chain.max_length, chain.num_tags)
+        return chain if mask is None else chain.restrict(mask)
+
+    def _methods(self, decoder: str | None = None, repair: str | None = None) -> tuple[str, str]:
+        """Return the names of decoder and repair after checking them; None: the default."""
+        decoder = self.decoder if decoder is None else decoder
+        repair = self.repair if repair is None else repair
+        check_decoder(decoder)
+        check_repair(repair)
+        return decoder, repair
+
+    def _stream(
+        self,
+        examples: Iterable[Example],
+        decoder: str,
+        repair: str,
+        probabilities: bool = False,
+        window: int = _WINDOW,
+    ) -> Iterator[Tagged]:
+        self.model.eval()
+        rest = iter(examples)
+        while taken := _take(rest, window):
+            found: dict[int, Tagged] = {}
+            short = [row for row, example in enumerate(taken) if len(example) <= LONGEST_WHOLE]
+            with _model_errors(taken[0]):
+                inputs = [self.reader(taken[row].tokens) for row in short]
+            for rows in LengthBatches(list(map(len, inputs)), tokens=_BATCH_TOKENS).in_order():
+                with _model_errors(taken[short[rows[0]]]):
+                    results = self._tag_batch(
+                        [taken[short[row]] for row in rows],
+                        [inputs[row] for row in rows],
+                        decoder,
+                        repair,
+                        probabilities,
+                    )
+                found.update(zip((short[row] for row in rows), results, strict=True))
+            # Release a sentence once its result is yielded, so that long ones do not add up.
+            taken.reverse()
+            for row in range(len(taken)):
+                if row in found:
+                    taken.pop()
+                    yield found.pop(row)
+                else:
+                    yield self._tag_long(taken.pop(), decoder, repair, probabilities)
+
+    @torch.no_grad()
+    def _tag_batch(
+        self,
+        examples: list[Example],
+        inputs: list[Inputs],
+        decoder: str,
+        repair: str,
+        with_probabilities: bool,
+    ) -> list[Tagged]:
+        chain = self.chain(inputs, [self.task.limits(example) for example in examples])
+        labelled = label(self.model, self.task, chain, examples, decoder, repair)
+        chances: list[tuple[float, ...] | None] = [None] * len(examples)
+        if with_probabilities:
+            sequences = [labels for labels, _ in labelled]
+            chances = [*probabilities_of(self.model, self.task, chain, examples, sequences)]
+        return [
+            Tagged(self.task, example, labels, repaired, chance)
+            for example, (labels, repaired), chance in zip(examples, labelled, chances, strict=True)
+        ]
+
+    def _tag_long(
+        self, example: Example, decoder: str, repair: str, with_probabilities: bool
+    ) -> Tagged:
+        def score(part: Example) -> LinearChain:
+            return self.chain([self.reader(part.tokens)], [self.task.limits(part)])
+
+        size, context = block_size(len(self.labels)), network_context(self.model)
+        sentence = LongSentence(self.model, self.task, BlockedChain(score, example, size, context))
+        with _model_errors(example):
+            labels, repaired = sentence.label(decoder, repair)
+            chances = sentence.probabilities(labels) if with_probabilities else None
+        return Tagged(self.task, example, labels, repaired, chances)
+
+    # Files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the model in a folder; a model in that folder is replaced.
+
+        Readers find the old model or the new one, never a mixture. If several processes or threads
+        save to one folder, they wait for each other.
+
+        Raises:
+            OSError: the folder cannot be written, or holds something other than a model.
+        """
+        remedy = "what was there before is unchanged"
+        with (
+            report_write_errors(path, "cannot save the model", remedy),
+            replace_folder(path) as folder,
+        ):
+            folders.check_replaceable(Path(path))
+            self.write(folder)
+
+    def write(self, folder: Path) -> None:
+        """Write the files of the model into an existing folder, neither locked nor atomically."""
+        folders.write_weights(folder, self.model.state_dict())
+        self.model.save_encoder(folder / folders.ENCODER)
+        folders.write_description(
+            folder,
+            {
+                "task": self.task.to_dict(),
+                "model": self.model.config.to_dict(),
+                "vocabularies": self.vocabularies.to_dict(),
+                "decoder": self.decoder,
+                "repair": self.repair,
+                "info": self.info,
+            },
+        )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], device: str = "auto") -> Tagger:
+        """Load the model in a folder; from the folder of a training run, load its best model.
+
+        The folder need not be trusted: no code in it is run, and sizes are limited (see
+        SECURITY.md).
+
+        Args:
+            path: the folder.
+            device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:N".
+
+        Raises:
+            ModelError: a file is missing, damaged, of the wrong kind, or of another format version.
+        """
+        place = choose_device(device)
+        return read_consistently(
+            lambda: folders.locate(Path(path)), lambda folder: cls._read(folder, place)
+        )
+
+    @classmethod
+    def _read(cls, folder: Path, place: torch.device) -> Tagger:
+        """Load the model in a folder; `load` does it again if the folder was replaced meanwhile."""
+        parts = read_model(folder)
+        values = parts.values
+        try:
+            tagger = cls(
+                parts.model,
+                parts.task,
+                parts.vocabularies,
+                values["decoder"],
+                values["repair"],
+                values["info"],
+            )
+        except ValueError as error:
+            raise ModelError(f"{folder}: does not fit this version of bcrf: {error}") from error
+        tagger.model.to(place)
+        return tagger
+
+
+@contextmanager
+def _model_errors(example: Example) -> Iterator[None]:
+    """Turn errors that the weights or the tokenizer of a model cause into a `ModelError`.
+
+    Args:
+        example: the first sentence of the batch.
+    """
+    try:
+        yield
+    except DataError:
+        raise
+    except ValueError as error:
+        sentence = example.sentence
+        raise ModelError(
+            f"{sentence.path}:{sentence.first_line}: the model cannot tag this sentence, or one "
+            f"that is tagged together with it: {error}; its files may be damaged"
+        ) from error
+
+
+def _take(examples: Iterator[Example], window: int) -> list[Example]:
+    """Return the next `window` sentences, fewer if they are long; an empty list at the end."""
+    taken: list[Example] = []
+    tokens = 0
+    for example in islice(examples, window):
+        taken.append(example)
+        tokens += len(example)
+        if tokens >= _WINDOW_TOKENS:
+            break
+    return taken

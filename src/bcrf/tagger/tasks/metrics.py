@@ -1,0 +1,127 @@
+"""Metrics: accuracy of tags, and precision, recall and F1 of mentions.
+
+We compare spans ourselves instead of using a library, so that ill-formed sequences are read in the
+same way everywhere (`find_spans`, as conlleval does), also in BIOES, which nervaluate refuses. The
+tests compare the numbers with seqeval and nervaluate.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .spans import Span, find_spans
+from .task import Example, Metric
+
+__all__ = ["Accuracy", "MentionF1", "Score"]
+
+
+@dataclass(slots=True)
+class Score:
+    """Counts for precision, recall and F1. As in conlleval, a score without items is 0."""
+
+    correct: int = 0
+    predicted: int = 0
+    gold: int = 0
+
+    def add(self, gold: Iterable[object], predicted: Iterable[object]) -> None:
+        """Count the gold and the predicted items of one sentence; neither may repeat an item."""
+        gold_items, predicted_items = set(gold), set(predicted)
+        self.correct += len(gold_items & predicted_items)
+        self.predicted += len(predicted_items)
+        self.gold += len(gold_items)
+
+    @property
+    def precision(self) -> float:
+        return _share(self.correct, self.predicted)
+
+    @property
+    def recall(self) -> float:
+        return _share(self.correct, self.gold)
+
+    @property
+    def f1(self) -> float:
+        return _share(2 * self.correct, self.predicted + self.gold)
+
+    def named(self, suffix: str = "") -> dict[str, float]:
+        """Return the three scores by name; `suffix` is appended to each name."""
+        return {
+            f"f1{suffix}": self.f1,
+            f"precision{suffix}": self.precision,
+            f"recall{suffix}": self.recall,
+        }
+
+
+class Accuracy(Metric):
+    """The share of tokens with the right label, of all tokens and of those not in `known_words`."""
+
+    main: ClassVar[str] = "accuracy"
+
+    def __init__(self, known_words: Container[str] | None = None) -> None:
+        self._known = known_words
+        self._count: Counter[str] = Counter()
+
+    def add(self, example: Example, labels: Sequence[str]) -> None:
+        count = self._count
+        for token, gold, label in zip(example.tokens, example.gold(), labels, strict=True):
+            count["tokens"] += 1
+            count["correct"] += gold == label
+            if self._known is not None and token not in self._known:
+                count["unknown"] += 1
+                count["unknown correct"] += gold == label
+
+    def result(self) -> dict[str, float]:
+        count = self._count
+        result: dict[str, float] = {
+            "accuracy": _share(count["correct"], count["tokens"]),
+            "tokens": count["tokens"],
+        }
+        if self._known is not None:
+            result["unknown_accuracy"] = _share(count["unknown correct"], count["unknown"])
+            result["unknown_tokens"] = count["unknown"]
+        return result
+
+
+class MentionF1(Metric):
+    """F1 of mentions, over all types ("f1") and for each type ("f1/PER").
+
+    A predicted mention is right if its start, end and type are those of a gold mention.
+    """
+
+    main: ClassVar[str] = "f1"
+
+    def __init__(self) -> None:
+        self._all = Score()
+        self._types: dict[str, Score] = {}
+
+    def add(self, example: Example, labels: Sequence[str]) -> None:
+        _check_length(example, labels)
+        gold, predicted = find_spans(example.gold()), find_spans(labels)
+        self._all.add(gold, predicted)
+        for span_type in {span.type for span in (*gold, *predicted)}:
+            score = self._types.setdefault(span_type, Score())
+            score.add(_of_type(gold, span_type), _of_type(predicted, span_type))
+
+    def result(self) -> dict[str, float]:
+        result = self._all.named() | {"mentions": self._all.gold}
+        for span_type in sorted(self._types):
+            score = self._types[span_type]
+            result |= score.named(f"/{span_type}") | {f"mentions/{span_type}": score.gold}
+        return result
+
+
+def _check_length(example: Example, labels: Sequence[str]) -> None:
+    if len(labels) != len(example):
+        raise ValueError(
+            f"expected {len(example)} predicted labels, one for each token, got {len(labels)}"
+        )
+
+
+def _of_type(spans: list[Span], span_type: str) -> list[Span]:
+    return [span for span in spans if span.type == span_type]
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0

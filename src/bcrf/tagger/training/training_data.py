@@ -1,0 +1,133 @@
+"""The data of a training run: examples from files, and tensors for the network."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...chain import PAD
+from .. import InputReader, Inputs, Vocabularies, tasks
+from ..data import DataError, read
+from ..nn import ModelConfig
+from ..nn.inputs import pad_masks
+from ..nn.padding import padded
+from ..tasks import Example, Ner, Task
+from .config import DataConfig
+
+__all__ = ["TrainingData", "TrainingItem", "prepare", "stack_targets"]
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """The sentences of a training run.
+
+    Args:
+        task: the task, with the labels of the training sentences.
+        train: the training sentences that have at least one token.
+        dev: all dev sentences; None if the configuration names no dev file.
+        vocabularies: the vocabularies of the training sentences.
+    """
+
+    task: Task
+    train: list[Example]
+    dev: list[Example] | None
+    vocabularies: Vocabularies
+
+    @classmethod
+    def read(cls, config: DataConfig, model: ModelConfig, seed: int) -> TrainingData:
+        """Read the files that the configuration names."""
+        sentences = list(read(config.train, config.format))
+        task = tasks.fit(config.task, sentences, config.task_settings)
+        train = [example for example in task.annotated(sentences) if len(example)]
+        if not train:
+            raise DataError(config.train, None, "holds no words; expected training sentences")
+        dev = None
+        if config.dev is not None:
+            dev = task.annotated(list(read(config.dev, config.format)))
+            if not any(map(len, dev)):
+                raise DataError(config.dev, None, "holds no words; expected dev sentences")
+            warning = tasks.check_gold_labels(task, dev, config.dev)
+            if warning is not None:
+                warnings.warn(warning, stacklevel=2)
+        if config.partial:
+            assert isinstance(task, Ner)
+            train = task.partial_split(train, seed, config.partial_reading)
+        vocabularies = Vocabularies.build(
+            train, model, lowercase=config.lowercase, min_count=config.min_count
+        )
+        return cls(task, train, dev, vocabularies)
+
+    def fingerprint(self) -> str:
+        """Return a checksum of the data; a run is resumed only if it is unchanged."""
+        total = hashlib.sha256(json.dumps(self.task.to_dict()).encode())
+        for example in [*self.train, *(self.dev or ())]:
+            known = example.labels or [
+                None if labels is None else sorted(labels) for labels in example.allowed or ()
+            ]
+            total.update(json.dumps([example.tokens, known]).encode())
+        return total.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingItem:
+    """A training sentence as the inputs and targets of the network.
+
+    Args:
+        inputs: the inputs of the network.
+        target: the tag of each token; with partial labels, the possible tags, bool [n, T].
+        limits: the tags that the text permits, bool [n, T]; None: all.
+    """
+
+    inputs: Inputs
+    target: list[int] | Tensor
+    limits: Tensor | None
+
+
+def prepare(examples: Sequence[Example], task: Task, reader: InputReader) -> list[TrainingItem]:
+    """Return the training items; either all targets are tags, or all are sets of possible tags."""
+    partial = any(example.allowed is not None for example in examples)
+    items = []
+    for example in examples:
+        target = task.allowed(example) if partial else task.target(example)
+        limits = task.limits(example)
+        if limits is not None:
+            _check_within(example, limits, target)
+        items.append(TrainingItem(reader(example.tokens), target, limits))
+    return items
+
+
+def stack_targets(items: Sequence[TrainingItem], n: int) -> Tensor:
+    """Return the targets of a batch in the form that `TaggerModel.loss` expects.
+
+    The form is int64 [B, n], with -100 after the end of a sentence. With partial labels it is
+    bool [B, n, T], with True after the end of a sentence.
+    """
+    whole = [item.target for item in items if not isinstance(item.target, Tensor)]
+    if whole:
+        return padded(whole, PAD)
+    masks = [item.target for item in items if isinstance(item.target, Tensor)]
+    stacked = pad_masks(masks, n, masks[0].shape[1])
+    assert stacked is not None
+    return stacked
+
+
+def _check_within(example: Example, limits: Tensor, target: list[int] | Tensor) -> None:
+    """Raise if the text does not permit the label of a token."""
+    if isinstance(target, Tensor):
+        lost = ~(limits & target).any(1)
+    else:
+        lost = ~limits[torch.arange(len(target)), torch.tensor(target, dtype=torch.int64)]
+    if bool(lost.any()):
+        position = int(lost.nonzero()[0])
+        token = example.tokens[position]
+        raise example.error(
+            position,
+            f"{token!r} is in a word that holds white space, where this model expects the end of a "
+            "word; set data.spaces to 'token' or 'auto'",
+        )

@@ -1,0 +1,323 @@
+"""`bcrf train`: settings from files and the command line, what is printed, interruptions."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+
+from bcrf.cli import main
+from bcrf.cli.config_file import read_config
+from bcrf.cli.errors import UserError
+from bcrf.cli.settings import MISSING, read_settings, read_task_defaults
+from bcrf.cli.train import TrainingDisplay
+from bcrf.tagger.config_tables import deep_merge
+from bcrf.tagger.tasks import TASKS
+from bcrf.tagger.training import Config, Epoch, Started, Step, recipe, train
+from tests.cli_cases import COMMAND, SENTENCES, at_terminal, bcrf, conllu, environment, small_config
+
+ROOT = Path(__file__).parents[2]
+
+
+def write_config(folder: Path, **parts: dict[str, Any]) -> Path:
+    """A configuration as JSON, which is YAML too."""
+    file = folder / "train.conllu"
+    file.write_text(conllu(*SENTENCES))
+    config = folder / "config.yaml"
+    config.write_text(json.dumps(small_config(folder / "run", file, **parts)))
+    return config
+
+
+TOML = """
+output = "{folder}/run"
+
+[data]
+train = "{folder}/train.conllu"
+dev = "{folder}/train.conllu"
+
+[model]
+width = 16
+score_width = 8
+
+[optimizer]
+learning_rate = 0.02
+
+[training]
+epochs = 7
+batch = 4
+"""
+
+
+def test_training_from_toml_with_settings_of_the_command_line(tmp_path):
+    write_config(tmp_path)
+    config = tmp_path / "config.toml"
+    config.write_text(TOML.format(folder=tmp_path))
+    output = bcrf(
+        "train", config, "--training.epochs", "2", "--model.dropout=0", "--optimizer.clip", "null"
+    )
+    assert output.stderr == ""  # no bar
+    first, *epochs, last = output.stdout.splitlines()
+    assert first.startswith(f"{tmp_path}/run: 46 sentences, 46 for dev; 3 labels, 12 words, ")
+
+    values = read_config(str(config))
+    values["output"] = str(tmp_path / "other")
+    values["training"]["epochs"] = 2
+    values["model"]["dropout"] = 0
+    expected = [e for e in train(Config.from_dict(values)) if isinstance(e, Epoch)]
+    assert [re.sub(r"( [*])?  [0-9.]+ s$", "", line) for line in epochs] == [
+        f"epoch {e.epoch}/2  loss {e.loss:.4f}  accuracy {100 * e.score:.2f} %" for e in expected
+    ]
+    assert re.fullmatch(rf"{tmp_path}/run/best: the model of epoch \d, .* % on dev \(done\)", last)
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "message"),
+    [
+        (signal.SIGINT, 130, "bcrf: interrupted"),
+        pytest.param(signal.SIGTERM, 143, "bcrf: terminated", marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_that_was_interrupted_is_resumed(tmp_path, number, code, message):
+    config = write_config(tmp_path, training={"epochs": 500, "log_every": 1000})
+    process = subprocess.Popen(
+        [*COMMAND, "train", str(config)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    assert process.stdout is not None
+    while not process.stdout.readline().startswith("epoch 2/500"):
+        assert process.poll() is None
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert errors.splitlines() == [
+        f"bcrf: stopped; the completed epochs are in {tmp_path}/run, --resume continues",
+        message,
+    ]
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["best", "last", "metrics.jsonl"]
+    state = json.loads((tmp_path / "run" / "last" / "training.json").read_text())
+    done = state["progress"]["epoch"]
+    assert done >= 2
+    more = f"--training.epochs={done + 1}"
+    # The number of epochs belongs to the schedule, so that it cannot change.
+    assert "training.epochs" in bcrf("train", config, "--resume", more, code=1).stderr
+
+
+def test_a_second_training_ends_at_once(tmp_path):
+    config = write_config(tmp_path)
+    first = train(Config.from_dict(read_config(str(config))))
+    next(first)
+    errors = bcrf("train", config, "--overwrite", code=1).stderr
+    expected = (
+        rf"bcrf: error: {tmp_path}/run is in use by another training \(process {os.getpid()} "
+    )
+    assert re.match(expected, errors)
+    assert errors.count("\n") == 1
+    assert len(list(first)) > 1
+
+
+def test_another_number_of_threads_is_one_line(tmp_path):
+    config = write_config(tmp_path, training={"epochs": 2})
+    for event in train(Config.from_dict(read_config(str(config)))):
+        if isinstance(event, Epoch):
+            break
+    path = tmp_path / "run" / "metrics.jsonl"
+    path.write_text(re.sub(r'"threads": \d+', '"threads": 77', path.read_text()))
+    errors = bcrf("train", config, "--resume", PYTHONWARNINGS="").stderr
+    assert errors.startswith(f"bcrf: warning: {tmp_path}/run was begun with 77 threads, now there ")
+    assert "with --threads 77 (torch.set_num_threads(77)) they do not" in errors
+    assert errors.count("\n") == 1
+
+
+def test_resuming_ends_as_if_nothing_had_happened(tmp_path, capsys):
+    config = write_config(tmp_path, training={"epochs": 3})
+    events = train(Config.from_dict(read_config(str(config))))
+    for event in events:
+        if isinstance(event, Epoch):
+            break
+    events.close()
+    assert main(["train", str(config), "--resume"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("continuing with epoch 2")
+    assert [line.split()[1] for line in lines[1:-1]] == ["2/3", "3/3"]
+    resumed = (tmp_path / "run" / "last" / "model.safetensors").read_bytes()
+
+    assert main(["train", str(config)]) == 1
+    assert (
+        "run holds a training run already; continue it (--resume, in Python"
+        in capsys.readouterr().err
+    )
+    assert main(["train", str(config), "--overwrite"]) == 0
+    assert (tmp_path / "run" / "last" / "model.safetensors").read_bytes() == resumed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (
+            ["--training.epoch", "3"],
+            2,
+            "--training.epoch; did you mean --training.epochs?",
+        ),
+        (["--training.epochs", "many"], 2, "training.epochs: expected a whole number, got 'many'"),
+        (["--model.characters", "rnn"], 2, "model.characters: expected none or cnn, got 'rnn'"),
+        (["--optimizer.clip", "x"], 2, "optimizer.clip: expected a number, got 'x'"),
+        (["--data.strict", "yes"], 2, "data.strict: expected true or false, got 'yes'"),
+        (["--resume", "--overwrite"], 2, "--resume and --overwrite exclude each other"),
+        (["--training.epochs", "0"], 1, "command line: training.epochs: expected"),
+        (["--model.objective", "magic"], 1, "command line: model.objective must be one of"),
+        (["--data.train", "nowhere"], 1, "nowhere: cannot be read: No such file or directory"),
+        (["--optimizer.learning_rate", "1e30"], 1, "lower optimizer.learning_rate"),
+        (["--model.pretrained", "nowhere"], 1, "pretrained: cannot load"),
+    ],
+)
+def test_wrong_settings(tmp_path, capsys, monkeypatch, arguments, code, message):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    try:
+        found = main(["train", str(write_config(tmp_path)), *arguments])
+    except SystemExit as exit:
+        found = exit.code
+    assert found == code
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.toml", "x = ", "invalid TOML: Invalid value (at "),
+        ("a.yaml", "x: [1", "invalid YAML: while parsing a flow sequence"),
+        ("a.json", "{", "invalid JSON: Expecting property name"),
+        ("a.yaml", "- 1", "expected settings with names, found [1]\n"),
+        ("a.yaml", "", "expected settings with names, found None\n"),
+        ("a.txt", "", "expected a file that ends in .toml, .yaml, .yml, .json\n"),
+        ("a.toml", "[trainer]", "unknown setting 'trainer'; did you mean 'training'?"),
+        ("a.toml", "output = 'x'\ndata = 3", "data: expected a table of settings, got 3\n"),
+        (
+            "a.toml",
+            "output = 'x'\n[training]\nepoch = 3",
+            "unknown setting 'training.epoch'; did you mean 'training.epochs'?",
+        ),
+        ("a.toml", "x = 'caf\xe9'", "expected UTF-8"),
+    ],
+)
+def test_wrong_files(tmp_path, capsys, name, text, message):
+    (tmp_path / name).write_bytes(text.encode("latin-1"))
+    assert main(["train", str(tmp_path / name)]) == 1
+    assert capsys.readouterr().err.startswith(f"bcrf: error: {tmp_path}/{name}: {message}")
+
+
+def test_settings_without_a_file(tmp_path, capsys, monkeypatch):
+    write_config(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    settings = ["--training.epochs", "1", "--model.width=16", "--model.score_width", "8"]
+    assert main(["train", "--output", "new", "--data.train", "train.conllu", *settings]) == 0
+    assert capsys.readouterr().out.startswith("new: 46 sentences; ")
+    assert main(["train", "--output", "new"]) == 1
+    assert "the command line: data.train is missing" in capsys.readouterr().err
+
+
+def test_the_options_are_the_fields_of_the_dataclasses():
+    """The options are read from the source files, because importing the classes imports torch."""
+
+    def fields(kind: type, prefix: str = "") -> Iterator[tuple[str, object, object]]:
+        types = get_type_hints(kind)
+        for field in dataclasses.fields(kind):
+            if dataclasses.is_dataclass(types[field.name]):
+                yield from fields(types[field.name], f"{prefix}{field.name}.")
+            else:
+                missing = field.default is dataclasses.MISSING
+                default = MISSING if missing else field.default
+                yield prefix + field.name, types[field.name], default
+
+    settings = [setting for group in read_settings() for setting in group.settings]
+    assert [(s.name, s.type, s.default) for s in settings] == list(fields(Config))
+    assert [s.name for s in settings if not s.help] == []
+    assert read_task_defaults() == {task: recipe(task) for task in TASKS}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there are no such terminals")
+def test_a_terminal_shows_a_labelled_bar(tmp_path):
+    """Epoch, loss, steps of the whole run, remaining time, and what happens after the last step."""
+    config = write_config(tmp_path, training={"epochs": 3})
+    dev = f"--data.dev={tmp_path}/train.conllu"
+    shown, _ = at_terminal("train", config, dev, stdout_too=True)
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
+    steps = 12 * 3
+    assert "reading the data" in text
+    assert re.search(rf"epoch \d/3  loss \d+\.\d{{3}} \S+ \d+/{steps} 0:00:\d\d", text)
+    assert re.search(r"epoch \d/3  tagging 46 dev sentences ", text)
+    assert re.search(r"epoch 3/3  loss \d+\.\d{4}  accuracy ", text)
+
+
+def test_the_loss_beside_the_bar_is_a_running_mean():
+    shown = []
+    display = TrainingDisplay(lambda text, done, total: shown.append((text, done, total)))
+    display.show(Started("run", 2, 9, 0, 3, 5, 99, "cpu", 1, 2, 4, 3, None))
+    for step, loss in enumerate((10.0, 30.0), start=1):
+        display.show(Step(3, step, 2, loss, 0.1, 1, 4))
+    display.show(Step(4, 1, 2, 11.0, 0.1, 1, 4))
+    assert shown == [  # epochs 1 and 2 were trained by an earlier process
+        ("epoch 3/4  loss 10.000", 1, 4),
+        ("epoch 3/4  loss 11.000", 2, 4),
+        ("epoch 4/4  loss 11.000", 3, 4),
+    ]
+
+
+def test_threads(tmp_path):
+    config = write_config(tmp_path, training={"epochs": 1})
+    for threads in (1, 3):
+        bcrf("train", config, "--overwrite", "--threads", str(threads))
+        first = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[0]
+        assert json.loads(first)["threads"] == threads
+
+
+def test_a_missing_file(tmp_path, capsys):
+    assert main(["train", str(tmp_path / "a.toml")]) == 1
+    assert capsys.readouterr().err == f"bcrf: error: {tmp_path}/a.toml: No such file or directory\n"
+    with pytest.raises(UserError, match="expected a file that ends in"):
+        read_config(str(tmp_path))
+
+
+def test_upper_settings_lie_over_lower_ones():
+    lower = {"a": 1, "b": {"c": 2, "d": 3}, "e": {"f": 4}}
+    upper = {"b": {"d": 5}, "e": 6, "g": {"h": 7}}
+    assert deep_merge(lower, upper) == {"a": 1, "b": {"c": 2, "d": 5}, "e": 6, "g": {"h": 7}}
+    assert lower["b"] == {"c": 2, "d": 3}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.toml")), ids=lambda p: p.stem)
+def test_the_configurations_of_the_project_are_valid(path):
+    Config.from_dict(read_config(str(path)))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="gloo on POSIX")
+def test_two_processes_train_together(tmp_path):
+    config = write_config(tmp_path)
+    alone = bcrf("train", config).stdout.splitlines()
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    together = subprocess.run(
+        [*command, "--nproc-per-node=2", "-m", "bcrf", "train", str(config), "--overwrite"],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=300,
+    )
+    assert together.returncode == 0, together.stderr
+    losses = [
+        [float(line.split()[3]) for line in lines if line.startswith("epoch")]
+        for lines in (alone, together.stdout.splitlines())
+    ]
+    assert len(losses[0]) == 4
+    assert losses[0] == pytest.approx(losses[1], abs=2e-4)

@@ -1,0 +1,161 @@
+"""`python -m reproduction` as a process: killed and started again, listed, reported."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from reproduction.__main__ import main
+from tests.cli_cases import REPRODUCTION as COMMAND
+from tests.cli_cases import environment
+from tests.cli_cases import reproduction as bcrf
+from tests.reproduction_cases import SAMPLES, SMALL, write_folder
+
+EPOCHS = 12
+LONG = {"training": SMALL["training"] | {"epochs": EPOCHS}}
+CHOICE = ["--languages", "english", "--seeds", "0", "--objectives", "crf"]
+
+
+def command(folder: Path, *arguments: str) -> list[str]:
+    places = ["--data", str(SAMPLES), "--output", str(folder / "runs"), "--device", "cpu"]
+    return [*arguments, "--experiments", str(folder / "experiments"), *places]
+
+
+def rows(folder: Path, table: str = "pos") -> list[dict]:
+    path = folder / "experiments" / "results" / f"{table}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 130)])
+def test_a_command_that_was_stopped_goes_on(tmp_path, capsys, number, code):
+    write_folder(tmp_path, pos=LONG)
+    arguments = command(tmp_path, "pos", *CHOICE)
+    process = subprocess.Popen(
+        [*COMMAND, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    assert process.stdout is not None
+    while not process.stdout.readline().startswith(f"epoch 2/{EPOCHS}"):
+        assert process.poll() is None
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == code
+    if number == signal.SIGINT:
+        assert errors.splitlines() == [
+            "bcrf: stopped; the same command continues the run",
+            "bcrf: interrupted",
+        ]
+    assert rows(tmp_path) == []
+    assert main([*arguments, "--list"]) == 0
+    assert capsys.readouterr().out.startswith("begun   pos english 0 crf seed 0 (")
+
+    assert main(arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "begun: pos english 0 crf seed 0"
+    assert "continuing with epoch " in lines[1]
+    first = int(lines[1].rpartition(" ")[2])
+    assert first >= 3
+    assert lines[2].startswith(f"epoch {first}/{EPOCHS}  loss ")
+    (row,) = rows(tmp_path)
+    score = f"{100 * row['evaluations']['test']['decoders']['viterbi']['score']:.2f} (paper 91.3)"
+    assert lines[-1] == f"done: pos english 0 crf seed 0: {score}"
+    assert len(row["training"]["dev"]) == EPOCHS
+
+    assert main(arguments) == 0
+    assert capsys.readouterr().out == f"{lines[-1]}\n"  # it is not run again
+    assert rows(tmp_path) == [row]
+    assert main([*arguments, "--list"]) == 0
+    assert capsys.readouterr().out == f"done    pos english 0 crf seed 0: {score}\n"
+
+
+def test_what_is_missing_is_listed_and_skipped(tmp_path, capsys):
+    write_folder(tmp_path)
+    result = bcrf(*command(tmp_path, "pos", "--list"))
+    listed = result.stdout.splitlines()
+    assert len(listed) == 16
+    assert listed[0] == "to do   pos english 0 unstructured seed 0"
+    looked_for = f"no tlh-train.conllu, no tlh-dev.conllu, no tlh or tlh2 under {SAMPLES}"
+    assert listed[4] == f"missing pos klingon 0 unstructured seed 0 ({looked_for})"
+    assert result.stderr == "8 to do, 8 missing\n"
+    assert main(command(tmp_path, "pos", "--languages", "klingon")) == 0
+    assert capsys.readouterr().out == f"skipped: pos klingon 0 unstructured seed 0: {looked_for}\n"
+
+
+def test_the_report_is_written_where_it_is_wanted(tmp_path, capsys):
+    write_folder(tmp_path)
+    page = tmp_path / "docs" / "page.md"
+    assert main(command(tmp_path, "report", "--page", str(page), "--no-plots")) == 0
+    assert capsys.readouterr().out == f"{page}\n"
+    assert "| CRF training | Viterbi | missing | 91.3 | missing | 90.0 |" in page.read_text()
+
+
+def test_a_run_that_fails_is_told_by_the_exit_code(tmp_path, capsys):
+    write_folder(tmp_path, pos={"optimizer": {"learning_rate": 1e30}})
+    assert main(command(tmp_path, "pos", *CHOICE)) == 1
+    assert "failed: pos english 0 crf seed 0: epoch 1, step " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["poss"], 1, "there is no table 'poss' in "),
+        (["pos", "--languages", "elvish"], 1, "languages: 'elvish' is none of english, klingon"),
+        (["pos", "--layers", "3"], 1, "layers: '3' is none of 0, 1"),
+        (["pos", "--objectives", "magic"], 1, "objectives: objective must be one of"),
+        (["pos", "--seeds", "one"], 2, "expected a number such as 0, got 'one'"),
+        (["pos", "--seeds", "-1"], 2, "expected a number such as 0, got '-1'"),
+        (["pos", "--pretrained", "base"], 2, "expected NAME=FOLDER, got 'base'"),
+        (["pos", "--pretrained", "bert=x"], 1, "pretrained: 'bert' is none of 0, 1"),
+        (["pos", "--experiments", "nowhere"], 1, "nowhere: holds no tables; expected a folder"),
+        (["pos", "--data", "nowhere"], 1, "--data nowhere: there is no such folder; expected the"),
+        (["pos", "--device", "abacus"], 1, "device must be auto, cpu, cuda or cuda:N"),
+        ([], 2, "error: expected TABLE"),
+    ],
+)
+def test_wrong_command_lines(tmp_path, capsys, arguments, code, message):
+    write_folder(tmp_path)
+    first, *rest = command(tmp_path)
+    try:
+        found = main([first, *rest, *arguments])
+    except SystemExit as exit:
+        found = exit.code
+    assert found == code
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("pos.toml", "kind = ", "pos.toml: invalid TOML"),
+        ("pos.toml", "kind = 'accuracy'", "pos: corpora is missing; expected a table of tables"),
+        ("results/pos.jsonl", "{\n", "pos.jsonl:1: is not JSON"),
+        (
+            "template.md",
+            "{{ tabel pos }}\n",
+            "template.md: {{ tabel pos }} is unknown; expected one of source, ",
+        ),
+        ("template.md", "{{ table poss }}\n", "{{ table poss }}: 'poss' is none of "),
+    ],
+)
+def test_wrong_files_are_named(tmp_path, capsys, name, text, message):
+    folder = write_folder(tmp_path)
+    (folder / "results").mkdir()
+    (folder / name).write_text(text)
+    page = str(tmp_path / "page.md")
+    assert main(command(tmp_path, "report", "--no-plots", "--page", page)) == 1
+    assert message in capsys.readouterr().err
+    assert not Path(page).exists()
+
+
+def test_torchrun_is_refused(tmp_path, capsys, monkeypatch):
+    write_folder(tmp_path)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(command(tmp_path, "pos")) == 1
+    assert "without torchrun" in capsys.readouterr().err
