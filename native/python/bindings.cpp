@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "../kernels.h"
+#include "mask_scan.h"
+#include "start_end.h"
 #include "tensors.h"
 
 using namespace nb::literals;
@@ -287,6 +289,55 @@ nb::object certified(
     return nb::make_tuple(paths.tags, paths.score, certain);
 }
 
+// Returns keep [B, n] and lengths [B] (both None: every position is kept), whether the kept positions come first
+// in every sentence, and whether the mask keeps every first position. `mask` is bool, `tags` is int64; one of
+// them may be None.
+nb::object scan_mask(nb::handle mask, nb::handle tags) {
+    View mask_view, tags_view, keep_view, lengths_view;
+    nb::object kept[2];
+    if (!mask.is_none()) kept[0] = bcrf::packed(mask, 0, mask_view);
+    if (!tags.is_none()) kept[1] = bcrf::packed(tags, 0, tags_view);
+    const View& given = mask.is_none() ? tags_view : mask_view;
+    if (given.dims != 2 || (!mask.is_none() && mask_view.number != Number::kBool) ||
+        (!tags.is_none() && tags_view.number != Number::kInt))
+        throw std::invalid_argument("expected a bool mask [B, n] or int64 tags [B, n]");
+    const int64_t batch = given.shape[0], n = given.shape[1];
+    const nb::object keep = bcrf::make_tensor(Number::kBool, {batch, n}, keep_view);
+    const nb::object lengths = bcrf::make_tensor(Number::kInt, {batch}, lengths_view);
+    const bcrf::MaskScan found = bcrf::scan_mask(
+        mask_view, tags_view, batch, n, static_cast<bool*>(keep_view.data),
+        static_cast<int64_t*>(lengths_view.data));
+    if (found.all_kept) return nb::make_tuple(nb::none(), nb::none(), true, found.mask_first);
+    return nb::make_tuple(keep, lengths, found.compact, found.mask_first);
+}
+
+// The unary scores [B, n, T] plus start scores and end scores, which are `start_end` [2T].
+nb::object add_start_end(nb::handle unary, nb::handle start_end, nb::handle lengths) {
+    View scores, added, ends, result;
+    const nb::object kept[] = {
+        bcrf::packed(unary, 1, scores), bcrf::packed(start_end, 1, added), bcrf::packed(lengths, 1, ends)};
+    if (scores.dims != 3 || added.number != scores.number || ends.number != Number::kInt)
+        throw std::invalid_argument("expected [B, n, T] and [2T] of one dtype, and int64 lengths");
+    const nb::object tensor =
+        bcrf::make_tensor(scores.number, {scores.shape[0], scores.shape[1], scores.shape[2]}, result);
+    const int64_t* length = static_cast<const int64_t*>(ends.data);
+    if (scores.number == Number::kDouble) bcrf::add_start_end<double>(scores, added.data, length, result.data);
+    else bcrf::add_start_end<float>(scores, added.data, length, result.data);
+    return tensor;
+}
+
+// The gradient [2T] by start and end scores: the sums over the sentences of the gradient [B, n, T] by the unary
+// scores, at the first and at the last positions.
+nb::object sum_start_end(nb::handle by_unary, nb::handle lengths) {
+    View gradient, ends, result;
+    const nb::object kept[] = {bcrf::packed(by_unary, 1, gradient), bcrf::packed(lengths, 1, ends)};
+    const nb::object tensor = bcrf::make_tensor(gradient.number, {2 * gradient.shape[2]}, result);
+    const int64_t* length = static_cast<const int64_t*>(ends.data);
+    if (gradient.number == Number::kDouble) bcrf::sum_start_end<double>(gradient, length, result.data);
+    else bcrf::sum_start_end<float>(gradient, length, result.data);
+    return tensor;
+}
+
 template <class Real> void multiply(void* data, int64_t count, double factor) {
     Real* x = static_cast<Real*>(data);
     for (int64_t k = 0; k < count; ++k) x[k] *= Real(factor);
@@ -354,4 +405,7 @@ NB_MODULE(_native, m) {
     m.def("viterbi", viterbi, given, given, maybe, given, given);
     m.def("certified", certified, given, given, maybe, given, given, given, given);
     m.def("scale", scale, given, maybe, maybe);
+    m.def("scan_mask", scan_mask, maybe, maybe);
+    m.def("add_start_end", add_start_end, given, given, given);
+    m.def("sum_start_end", sum_start_end, given, given);
 }

@@ -286,6 +286,32 @@ class LinearChain:
             transitions = transitions.detach()  # under no_grad a result has no gradient
         return unary, transitions, self.lengths, self.dtype, structure
 
+    def _add_start_end(self, start_end: Tensor, full: bool = False) -> LinearChain:
+        """Return the problem with the scores [2T] of start tags and end tags added to `unary`.
+
+        Start scores are added at the first position, and end scores at the last position of each
+        sentence. The scores of position 0 of an empty sentence change, too, but they are never
+        read.
+
+        Args:
+            start_end: in the dtype of `unary`. It is not [2, T], because `torch.compile` with
+                dynamic shapes would confuse an axis of size 2 with the axis of a batch of 2.
+            full: whether all lengths are known to be n > 0, in eager mode on the CPU.
+        """
+        unary = self.unary
+        batch, n, num_tags = unary.shape
+        if not n:
+            return self
+        added = start_end.view(2, num_tags).expand(batch, 2, num_tags)
+        if full:
+            # One index for all sentences: half the time of the general case.
+            unary = unary.index_add(1, torch.tensor([0, n - 1]), added)
+        else:
+            last = (self.lengths - 1).clamp(min=0)
+            index = torch.stack([torch.zeros_like(last), last], 1).unsqueeze(-1)
+            unary = unary.scatter_add(1, index.expand_as(added), added)
+        return self._new(unary, self.raw_transitions, self.lengths, self.dtype, self.structure)
+
     # Scores of sequences
 
     def score(self, tags: Tensor) -> Tensor:

@@ -14,19 +14,20 @@ from ..chain import LinearChain
 from ..checks import check_count, check_number, check_temperature
 from ..compat.caching import cached_property
 from ..compat.graph_padding import pad_for_graph, pad_tensor_for_graph, remove_graph_padding
-from ..diagnosis import check_data, check_sums
+from ..diagnosis import check_sums
 from ..kernels import KERNELS, Backend, check_backend, custom_ops, native, select_backend
 from ..kernels.dual import edge_log_sums, edge_softmax, incoming_outgoing, residual
 from ..kernels.folded_chain import FoldedChain, fold
 from ..numerics.logspace import clamp_rounding, logsumexp, softmax
+from .compiled import CompiledSolver
 from .implicit import dual_terms, implicit_dual
-from .solution import Solution, Solver
+from .solution import Solution
 
 __all__ = ["Bregman", "BregmanSolution"]
 
 
 @dataclass(frozen=True)
-class Bregman(Solver):
+class Bregman(CompiledSolver):
     """Inference in a Bregman CRF by iterative projections, in parallel over positions.
 
     One iteration projects all interior positions of one parity, so `iterations` = 10 makes five
@@ -68,6 +69,7 @@ class Bregman(Solver):
     first: Literal[1, 2] = 1
     marginals: Literal["mean", "outgoing"] = "mean"
     backend: str = "auto"
+    _backend_option: str = field(init=False, repr=False, compare=False)
     _settings: native.ProjectionSettings = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -87,11 +89,13 @@ class Bregman(Solver):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {known}, got {getattr(self, name)!r}")
         check_backend(self.backend)
+        assign = object.__setattr__  # the dataclass is frozen
+        assign(self, "_backend_option", self.backend)
         right, outgoing = self.gauge == "right", self.marginals == "outgoing"
         settings = native.ProjectionSettings(
             self.omegas, self.first, self.tolerance, right, outgoing
         )
-        object.__setattr__(self, "_settings", settings)  # the dataclass is frozen
+        assign(self, "_settings", settings)
 
     @classmethod
     def paper(cls, iterations: int = 10) -> Bregman:
@@ -111,23 +115,10 @@ class Bregman(Solver):
         return (*ramp[:-1], 1.0) if ramp else ()
 
     def __call__(self, chain: LinearChain) -> BregmanSolution:
-        return BregmanSolution(chain, self, select_backend(self.backend, chain.unary))
+        return self.solve(chain, select_backend(self._backend_option, chain.unary))
 
-    def loss(self, chain: LinearChain, tags: Tensor) -> Tensor:
-        backend = select_backend(self.backend, chain.unary)
-        if backend == "native":
-            value = native.fused_value(self, chain, tags)
-            if value is not None:
-                return value
-            backend = "torch"  # its checks say which sentence has no answer, and why
-        elif backend == "custom_op":
-            arrays = (chain.unary, chain.pair_scores, chain.lengths)
-            with_gradient = torch.is_grad_enabled() and chain.requires_grad
-            *settings, _ = self._settings  # not a slice: torch.compile of torch 2.8 cannot make one
-            found: Tensor = custom_ops.bregman(*arrays, tags, *settings, with_gradient)[0]
-            return found.to(chain.unary.dtype)
-        check_data(chain, tags)
-        return check_sums("loss", BregmanSolution(chain, self, backend).loss(tags))
+    def solve(self, chain: LinearChain, backend: Backend) -> BregmanSolution:
+        return BregmanSolution(chain, self, backend)
 
     def run_kernel(
         self,
@@ -139,14 +130,15 @@ class Bregman(Solver):
         wanted: Sequence[bool],
         in_float64: bool,
     ) -> native.ValueAndGradient | None:
-        """Call the compiled kernel: see `native.FusedSolver`."""
         arrays = (unary, pair, lengths, self._settings)
         return native.bregman(*arrays, tags, wanted, False, in_float64, follow)
 
-    def recompute(self, chain: LinearChain, tags: Tensor | None) -> Tensor:
-        """Return the value, or the loss of `tags`, in torch operations."""
-        solution = BregmanSolution(chain, self, "torch")
-        return solution.value if tags is None else solution.loss(tags)
+    def operator_loss(self, chain: LinearChain, tags: Tensor) -> Tensor:
+        arrays = (chain.unary, chain.pair_scores, chain.lengths)
+        with_gradient = torch.is_grad_enabled() and chain.requires_grad
+        *settings, _ = self._settings  # not a slice: torch.compile of torch 2.8 cannot make one
+        found: Tensor = custom_ops.bregman(*arrays, tags, *settings, with_gradient)[0]
+        return found.to(chain.unary.dtype)
 
     def decode(self, chain: LinearChain, temperature: float | Tensor = 1.0) -> Tensor:
         backend = select_backend(self.backend, chain.unary)

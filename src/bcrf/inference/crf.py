@@ -12,7 +12,7 @@ from torch import Tensor
 from ..chain import LinearChain
 from ..compat.caching import cached_property
 from ..compat.graph_padding import pad_for_graph, pad_tensor_for_graph, remove_graph_padding
-from ..diagnosis import check_data, check_sums
+from ..diagnosis import check_sums
 from ..kernels import (
     KERNELS,
     Backend,
@@ -25,13 +25,14 @@ from ..kernels import (
 from ..kernels.dual import edge_softmax
 from ..kernels.folded_chain import FoldedChain, fold
 from ..numerics.logspace import clamp_rounding, log_softmax, logsumexp, softmax
-from .solution import Solution, Solver
+from .compiled import CompiledSolver, fused_value
+from .solution import Solution
 
 __all__ = ["CRFSolution", "ForwardBackward"]
 
 
 @dataclass(frozen=True)
-class ForwardBackward(Solver):
+class ForwardBackward(CompiledSolver):
     """Exact inference in a linear-chain CRF, by the forward-backward algorithm.
 
     Args:
@@ -62,19 +63,10 @@ class ForwardBackward(Solver):
         object.__setattr__(self, "_backend_option", option)  # the dataclass is frozen
 
     def __call__(self, chain: LinearChain) -> CRFSolution:
-        return CRFSolution(chain, self, select_backend(self._backend_option, chain.unary))
+        return self.solve(chain, select_backend(self._backend_option, chain.unary))
 
-    def loss(self, chain: LinearChain, tags: Tensor) -> Tensor:
-        backend = select_backend(self._backend_option, chain.unary)
-        if backend == "native":
-            value = native.fused_value(self, chain, tags)
-            if value is not None:
-                return value
-            backend = "torch"  # its checks say which sentence has no answer, and why
-        elif backend == "custom_op":
-            return _operator_value(chain, tags).to(chain.unary.dtype)
-        check_data(chain, tags)
-        return check_sums("loss", CRFSolution(chain, self, backend).loss(tags))
+    def solve(self, chain: LinearChain, backend: Backend) -> CRFSolution:
+        return CRFSolution(chain, self, backend)
 
     def run_kernel(
         self,
@@ -86,13 +78,10 @@ class ForwardBackward(Solver):
         wanted: Sequence[bool],
         in_float64: bool,
     ) -> native.ValueAndGradient | None:
-        """Call the compiled kernel: see `native.FusedSolver`."""
         return native.crf(unary, pair, lengths, tags, wanted, False, in_float64, follow)
 
-    def recompute(self, chain: LinearChain, tags: Tensor | None) -> Tensor:
-        """Return the value, or the loss of `tags`, in torch operations."""
-        solution = CRFSolution(chain, self, "torch")
-        return solution.value if tags is None else solution.loss(tags)
+    def operator_loss(self, chain: LinearChain, tags: Tensor) -> Tensor:
+        return _operator_value(chain, tags).to(chain.unary.dtype)
 
 
 def _operator_value(chain: LinearChain, tags: Tensor | None) -> Tensor:
@@ -116,7 +105,7 @@ class CRFSolution(Solution):
         self._backend = backend
         self._compiled_total: Tensor | None = None  # A(w) in float64 from a compiled kernel
         if backend == "native":
-            self._compiled_total = native.fused_value(solver, self.chain, None, in_float64=True)
+            self._compiled_total = fused_value(solver, self.chain, in_float64=True)
         elif backend == "custom_op":
             self._compiled_total = _operator_value(self.chain, None)
         if self._compiled_total is None:

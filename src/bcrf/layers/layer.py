@@ -13,11 +13,12 @@ from ..checks import check_count
 from ..compat.private_torch import must_stay_in_torch
 from ..decoding import DecoderChoice, check_layer_decoder, decode_for_layer
 from ..inference import ForwardBackward, SolverLike, k_best, sample
+from ..inference.compiled import CompiledSolver
 from ..losses import loss, partial_loss
 from ..structure import Structure
 from .masks import PreparedBatch, batch_layout, check_arguments, raise_located
 from .probabilities import Span, converged_solution, distribution, locate_spans, span_probabilities
-from .transitions import TransitionParameters, add_start_end, transition_scores
+from .transitions import TransitionParameters, transition_scores
 
 __all__ = ["ChainLayer", "Reduction"]
 
@@ -141,8 +142,13 @@ class ChainLayer(TransitionParameters):
         transitions: Tensor | None,
         tags: Tensor | None = None,
         allowed: Tensor | None = None,
+        separate_start_end: bool = False,
     ) -> PreparedBatch:
-        """Check the arguments of a method, and return the batch as solvers take it."""
+        """Check the arguments of a method, and return the batch as solvers take it.
+
+        With `separate_start_end` the chain does not contain the start and end scores. The result
+        has them in a field of their own.
+        """
         check_arguments(emissions, tags, allowed, transitions, self.num_tags, self.batch_first)
         device = emissions.device
         # Whether Python can read values without a cost; computed once for all steps below.
@@ -180,15 +186,16 @@ class ChainLayer(TransitionParameters):
             raise ValueError(
                 f"emissions are on {device}, the layer's transitions on {pairs.device}"
             )
-        if start_end is not None:
-            unary = add_start_end(unary, start_end, layout.lengths, visible)
         lengths = layout.lengths
         if lengths is None:
             lengths = torch.full((unary.shape[0],), unary.shape[1], device=device)
         # Shapes, dtypes and lengths are right: nothing to check again.
         chain = LinearChain._new(unary, pairs, lengths, unary.dtype)
         structure = constraints.structure if constraints and constraints.penalty is None else None
-        return PreparedBatch(chain, layout, dtype, tags, allowed, structure)
+        if start_end is not None and not separate_start_end:
+            chain = chain._add_start_end(start_end, visible and layout.lengths is None)
+            start_end = None
+        return PreparedBatch(chain, layout, dtype, tags, allowed, structure, start_end)
 
     def _swap_axes(self, x: Tensor, dim: int = 0) -> Tensor:
         """Swap axes `dim` and `dim` + 1 unless the caller's batch axis is the first."""
@@ -242,13 +249,18 @@ class ChainLayer(TransitionParameters):
         if (tags is None) == (allowed is None):
             found = "neither" if tags is None else "both"
             raise ValueError(f"expected tags or allowed, got {found}")
-        batch = self._prepare(emissions, mask, transitions, tags, allowed)
+        solver = self.solver
+        compiled = tags is not None and isinstance(solver, CompiledSolver)
+        batch = self._prepare(emissions, mask, transitions, tags, allowed, compiled)
+        chain = batch.chain
         try:
-            if batch.tags is not None:
-                losses = loss(self.solver, batch.chain, batch.tags)
-            else:
+            if batch.tags is None:
                 assert batch.allowed is not None
-                losses = partial_loss(self.solver, batch.chain, batch.allowed)
+                losses = partial_loss(solver, chain, batch.allowed)
+            elif isinstance(solver, CompiledSolver):
+                losses = solver.loss(chain, batch.tags, batch.start_end)
+            else:
+                losses = loss(solver, chain, batch.tags)
         except ValueError as error:
             raise_located(error, batch)
         if reduction in ("none", "sum"):

@@ -17,6 +17,7 @@ from torch import Tensor
 from ..chain import PAD, LinearChain
 from ..checks import Defect, checks_enabled, values_visible
 from ..diagnosis import find_defect
+from ..kernels import native
 from ..structure import Structure
 
 __all__ = [
@@ -162,10 +163,18 @@ def batch_layout(
             keep = kept_positions(mask, shape, "[B, n]" if batch_first else "[n, B]", device)
         if not batch_first:
             keep = keep.transpose(0, 1)
-        if first_required and keep.shape[1] and not (visible and bool(keep[:, 0].all())):
+    if keep is None and tags is None:
+        return _FULL
+    if visible and native.UNAVAILABLE is None:
+        scan = native.scan_mask(keep, tags)
+        if keep is not None and first_required and not scan.mask_keeps_first:
             _check_first(keep)
-    # Usually no tag is negative; computing the minimum shows this in one pass.
-    if tags is not None and not (visible and tags.numel() and int(tags.min()) >= 0):
+        if scan.keep is None:
+            return _FULL
+        return Layout(scan.keep, scan.lengths) if scan.compact else Layout.of(scan.keep, visible)
+    if keep is not None and first_required and keep.shape[1]:
+        _check_first(keep)
+    if tags is not None:
         labelled = tags != PAD
         keep = labelled if keep is None else keep & labelled
     return Layout.of(keep, visible)
@@ -261,6 +270,7 @@ class PreparedBatch(NamedTuple):
         tags: gold tags [B, n].
         allowed: allowed tags bool [B, n, T].
         structure: the constraints that `chain` obeys; None: there are none, or they are soft.
+        start_end: scores [2T] of start tags and end tags that `chain` does not contain yet.
     """
 
     chain: LinearChain
@@ -269,6 +279,7 @@ class PreparedBatch(NamedTuple):
     tags: Tensor | None = None
     allowed: Tensor | None = None
     structure: Structure | None = None
+    start_end: Tensor | None = None
 
 
 def check_arguments(
@@ -330,8 +341,10 @@ def raise_located(error: ValueError, batch: PreparedBatch) -> NoReturn:
     Solvers get compact sentences, so the positions in `error` are not the caller's. If we find no
     defect in the batch, we raise `error` itself.
     """
-    structure = batch.structure
-    defect = find_defect(batch.chain, batch.tags, batch.allowed, structure)
+    structure, chain = batch.structure, batch.chain
+    if batch.start_end is not None:
+        chain = chain._add_start_end(batch.start_end)
+    defect = find_defect(chain, batch.tags, batch.allowed, structure)
     if defect is None:
         raise error
     hint = ""

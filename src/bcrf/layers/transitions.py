@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = [
     "ConstraintScores",
     "TransitionParameters",
-    "add_start_end",
     "allennlp_structure",
     "transition_scores",
 ]
@@ -35,9 +34,6 @@ class _PlacedScores(NamedTuple):
     Args:
         start_end: [2T], the scores of start tags, then of end tags; None: all tags are allowed.
         transitions: [T, T]; None: all transitions are allowed.
-
-    `start_end` is not [2, T], because `torch.compile` with dynamic shapes would confuse an axis of
-    size 2 with the axis of a batch of 2.
     """
 
     device: torch.device
@@ -137,32 +133,6 @@ def transition_scores(
         batch_transitions = batch_transitions.to(dtype)
         transitions = batch_transitions if transitions is None else batch_transitions + transitions
     return start_end, transitions
-
-
-def add_start_end(
-    unary: Tensor, start_end: Tensor, lengths: Tensor | None, visible: bool = False
-) -> Tensor:
-    """Return `unary` [B, n, T] plus the scores [2T] of start tags and end tags.
-
-    Start scores are added at the first position, and end scores at the last position of each
-    sentence. The scores of position 0 of an empty sentence change, too, but they are never read.
-
-    Args:
-        lengths: [B]; None: all n.
-        visible: whether this is eager mode on the CPU, where a constant index is cheap.
-    """
-    batch, n, num_tags = unary.shape
-    if not n:
-        return unary
-    added = start_end.view(2, num_tags).expand(batch, 2, num_tags)
-    if lengths is None and visible:
-        # One index for all sentences: half the time of the general case.
-        return unary.index_add(1, torch.tensor([0, n - 1]), added)
-    if lengths is None:
-        lengths = torch.full((batch,), n, device=unary.device)
-    last = (lengths - 1).clamp(min=0)
-    index = torch.stack([torch.zeros_like(last), last], 1).unsqueeze(-1)
-    return unary.scatter_add(1, index.expand_as(added), added)
 
 
 class TransitionParameters(nn.Module):

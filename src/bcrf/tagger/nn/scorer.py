@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...chain import LinearChain
-from ...layers.transitions import ConstraintScores, add_start_end, transition_scores
+from ...layers.transitions import ConstraintScores, transition_scores
 from ...structure import Structure
 from .padding import Packing
 
@@ -63,7 +63,9 @@ class Scorer(nn.Module):
         if structure is None:
             structure = Structure(follow=torch.ones(tags, tags, dtype=torch.bool, device="cpu"))
         if structure.num_tags != tags:
-            raise ValueError(f"the structure has {structure.num_tags} tags, expected {tags}")
+            raise ValueError(
+                f"structure has {structure.num_tags} tags; expected {tags}, the number of tags"
+            )
         self.constraints = ConstraintScores(structure)
         self.per_pair = transitions == "pairs"
         # V, A and B read the same states: one product serves them all.
@@ -92,44 +94,43 @@ class Scorer(nn.Module):
         left = right = None
         if self.per_pair:
             hidden, left, right = hidden.chunk(3, -1)
-        unary = packing.unpack_words(_wide(self.tags(F.relu(hidden))))
+        unary = packing.unpack_words(_at_least_float32(self.tags(F.relu(hidden))))
         own = (self.start, self.end, self.transitions)
         start_end, transitions = transition_scores(unary, *own, None, self.constraints)
-        if start_end is not None:
-            unary = add_start_end(unary, start_end, lengths)
         if left is not None and right is not None:
             transitions = self._pairs(left, right, packing)
-        return LinearChain(unary, transitions, lengths)
+        chain = LinearChain(unary, transitions, lengths)
+        return chain if start_end is None else chain._add_start_end(start_end)
 
     def _pairs(self, left: Tensor, right: Tensor, packing: Packing) -> Tensor:
         before, after = F.embedding(packing.left, left), F.embedding(packing.left + 1, right)
-        scores = packing.unpack_pairs(_wide(self.pairs(F.relu(before + after))))
+        scores = packing.unpack_pairs(_at_least_float32(self.pairs(F.relu(before + after))))
         tags = self.structure.num_tags
         if len(self.arcs) < tags**2:
-            scores = _Spread.apply(scores, self.arcs, tags**2)  # type: ignore[no-untyped-call]
+            scores = _ScatterColumns.apply(scores, self.arcs, tags**2)  # type: ignore[no-untyped-call]
         return scores.view(*scores.shape[:2], tags, tags)
 
 
-class _Spread(torch.autograd.Function):
-    """Put columns [..., A] at the indices `places` [A] of [..., size], and -inf elsewhere.
+class _ScatterColumns(torch.autograd.Function):
+    """Scatter columns [..., A] to the indices `target` [A] of [..., size]; the others are -inf.
 
     Both forward and backward are an `index_select`, which is faster than `index_copy`.
     """
 
     @staticmethod
-    def forward(ctx: Any, columns: Tensor, places: Tensor, size: int) -> Tensor:
-        ctx.save_for_backward(places)
-        source = places.new_full((size,), len(places))
-        source[places] = torch.arange(len(places), device=places.device)
-        nothing = columns.new_full((*columns.shape[:-1], 1), -math.inf)
-        return torch.cat([columns, nothing], -1).index_select(-1, source)
+    def forward(ctx: Any, columns: Tensor, target: Tensor, size: int) -> Tensor:
+        ctx.save_for_backward(target)
+        source = target.new_full((size,), len(target))  # by default, the column of -inf
+        source[target] = torch.arange(len(target), device=target.device)
+        removed = columns.new_full((*columns.shape[:-1], 1), -math.inf)
+        return torch.cat([columns, removed], -1).index_select(-1, source)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        (places,) = ctx.saved_tensors
-        return grads[0].index_select(-1, places), None, None
+        (target,) = ctx.saved_tensors
+        return grads[0].index_select(-1, target), None, None
 
 
-def _wide(scores: Tensor) -> Tensor:
-    """Return the scores in float32 or float64, since probabilities have the precision of scores."""
+def _at_least_float32(scores: Tensor) -> Tensor:
+    """Return the scores in float32, or in float64 if they are; autocast may give bfloat16."""
     return scores.to(torch.promote_types(scores.dtype, torch.float32))
