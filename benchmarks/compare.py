@@ -109,7 +109,9 @@ class Worker:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            raise SystemExit(f"{self.process.args[0]}: ended with code {self.process.wait()}")  # type: ignore[index]
+            raise SystemExit(
+                f"{self.process.args[0]}: the worker ended with code {self.process.wait()}"
+            )  # type: ignore[index]
         found: dict[str, Any] = json.loads(line)
         return found
 
@@ -171,11 +173,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("before", metavar="BEFORE", help="interpreter or folder")
     parser.add_argument("after", metavar="AFTER", help="interpreter or folder")
     choice: dict[str, Any] = {"nargs": "+", "metavar": "NAME"}
-    parser.add_argument("--cases", choices=CASES, default=list(CASES), **choice)
-    parser.add_argument("--systems", default=list(SYSTEMS), **choice)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=MINUTES, help="default: %(default)g")
-    parser.add_argument("--tolerance", type=float, default=0.05, help="default: %(default)g")
+    parser.add_argument("--cases", choices=CASES, default=list(CASES), **choice, help="shapes")
+    parser.add_argument("--systems", default=list(SYSTEMS), **choice, help="names of systems")
+    parser.add_argument("--threads", type=int, default=1, help="default: %(default)s")
+    parser.add_argument(
+        "--minutes", type=float, default=MINUTES, help="time for all calls (default: %(default)g)"
+    )
+    parser.add_argument(
+        "--tolerance", type=float, default=0.05, help="accepted slowdown (default: %(default)g)"
+    )
     return compare(parser.parse_args(arguments))
 
 

@@ -59,7 +59,7 @@ def _page(found: BenchmarkResults, image: str, elsewhere: Sequence[BenchmarkResu
     sections: dict[str, Callable[[BenchmarkResults], Iterator[str]]] = {
         "requirements": _requirements,
         "elsewhere": lambda _: _elsewhere(elsewhere),
-        "losses": _losses,
+        "faster": _faster_systems,
         "layers": _layers,
         "times": _times,
         "exactness": _exactness,
@@ -88,7 +88,7 @@ def _machine(found: BenchmarkResults) -> str:
 
 def _requirements(found: BenchmarkResults) -> Iterator[str]:
     yield "## Requirements\n"
-    yield "A requirement is met if its worst shape meets it; each number of threads counts alone.\n"
+    yield "A requirement must hold on every shape. Each number of threads is checked by itself.\n"
     yield from _verdicts(found)
 
 
@@ -117,14 +117,15 @@ def _verdicts(found: BenchmarkResults) -> Iterator[str]:
     yield ""
 
 
-def _losses(found: BenchmarkResults) -> Iterator[str]:
+def _faster_systems(found: BenchmarkResults) -> Iterator[str]:
     yield "## Where we lose\n"
     yield (
-        "The table lists every peer or floor that takes less time than one of ours: in how many "
-        "of the measurements of both, and by how much at most.\n"
+        'The table lists every other system that takes less time than one of ours. "k of m" '
+        "counts the measurements in which it is faster, of all that have both systems. Then "
+        "follows the largest ratio, and where it was measured.\n"
     )
     places: dict[tuple[str, str], dict[str, list[tuple[float, str]]]] = {}
-    for (case, pairs, task, threads), ours, rival, ratio in found.losses():
+    for (case, pairs, task, threads), ours, rival, ratio in found.faster_systems():
         where = f"{case}, {pairs}, {count_threads(threads)}"
         rivals = places.setdefault((ours, _short(task)), {})
         rivals.setdefault(rival, []).append((ratio, where))
@@ -134,7 +135,11 @@ def _losses(found: BenchmarkResults) -> Iterator[str]:
     yield table(
         ["ours", "task", "faster"],
         (
-            [ours, task, "; ".join(_loss_text(found, ours, task, *item) for item in rivals.items())]
+            [
+                ours,
+                task,
+                "; ".join(_faster_text(found, ours, task, *item) for item in rivals.items()),
+            ]
             for (ours, task), rivals in places.items()
         ),
         left=3,
@@ -147,7 +152,7 @@ def _short(task: str) -> str:
     return "loss + gradient" if task == "loss" else "decoding"
 
 
-def _loss_text(
+def _faster_text(
     found: BenchmarkResults, ours: str, task: str, rival: str, places: list[tuple[float, str]]
 ) -> str:
     groups = [group for group in found.groups if _short(group[2]) == task]

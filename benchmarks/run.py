@@ -195,7 +195,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, nargs="+", help="default: 1 and all cores")
     parser.add_argument("--budget", type=float, help="seconds for each shape and task")
     parser.add_argument(
-        "--quick", action="store_true", help="a first impression: small shapes, few samples"
+        "--quick", action="store_true", help="measure only small shapes, with few samples"
     )
     parser.add_argument("--resume", action="store_true", help="continue the last run")
     parser.add_argument(
@@ -224,7 +224,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     log = BenchmarkLog(options.log)
     run = log.last_run(finished=True) if options.report else measure(options, log)
     if run is None:
-        raise SystemExit(f"{options.log.name} has no finished run; measure first, without --report")
+        raise SystemExit(
+            f"{options.log.name} has no finished run; run the command without --report first"
+        )
     if not options.complete:
         print(report.text(log.rows(run)))
         return

@@ -74,7 +74,7 @@ class BenchmarkResults:
         above, below = self.seconds(group, slower), self.seconds(group, faster)
         return None if above is None or below is None else above - below
 
-    def losses(self) -> Iterator[tuple[Group, str, str, float]]:
+    def faster_systems(self) -> Iterator[tuple[Group, str, str, float]]:
         """Yield (group, ours, rival, ratio) where one of our systems takes longer than a rival."""
         for group in self.groups:
             timed = [name for name in SYSTEMS if self.seconds(group, name) is not None]

@@ -29,9 +29,17 @@ _VARIABLES = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCK
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--busy", type=int, default=0, metavar="N", help="busy processes beside")
-    parser.add_argument("--rounds", type=int, default=3, metavar="N")
-    parser.add_argument("--limit", type=float, default=240, metavar="S", help="stop a run after")
+    parser.add_argument(
+        "--busy",
+        type=int,
+        default=0,
+        metavar="N",
+        help="number of busy processes that run beside the demo",
+    )
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="runs of each variant")
+    parser.add_argument(
+        "--limit", type=float, default=240, metavar="S", help="stop a run after S seconds"
+    )
     options = parser.parse_args()
     busy = [subprocess.Popen([sys.executable, "-c", "while 1: 0"]) for _ in range(options.busy)]
     try:

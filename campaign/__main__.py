@@ -33,13 +33,16 @@ LOG = Path(__file__).parent / "results" / "campaign.jsonl"
 def main() -> int:
     """Run the parts that the command line names, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m campaign", description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (default: all)"
+    )
     parser.add_argument("--sample", action="store_true", help="run a small share of each part")
     parser.add_argument(
         "--log",
         type=Path,
         metavar="FILE",
-        help="append the outcome to this file (default: the log of the page; none for a sample)",
+        help="append the outcome to this file (default: results/campaign.jsonl; a sample is not "
+        "logged)",
     )
     options = parser.parse_args()
     log = options.log or (None if options.sample else LOG)

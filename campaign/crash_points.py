@@ -34,7 +34,7 @@ from bcrf.tagger.files import atomic_folder
 from bcrf.tagger.training import Config, Epoch, train
 from tests.tagger_cases import config, weights_equal
 
-from .faulty_disk import CRASHED, FAULTS, FaultyDisk, can_strike
+from .faulty_disk import CRASHED, FAULTS, FaultyDisk, can_occur
 from .outcome import PartOutcome
 from .processes import Child, folder_in_memory
 
@@ -56,9 +56,9 @@ def run(sample: bool) -> PartOutcome:
     """Try all crash points, or every fifth one for a sample."""
     torch.set_num_threads(1)  # a process with threads must not be forked
     outcome = PartOutcome()
-    with _laboratory() as lab:
+    with _crash_fixture() as fixture:
         gc.freeze()  # otherwise garbage collection in a child would copy the memory pages it visits
-        for scenario in scenarios(lab):
+        for scenario in scenarios(fixture):
             if sample and not scenario.in_sample:
                 continue
             operations = scenario.list_operations()
@@ -67,7 +67,7 @@ def run(sample: bool) -> PartOutcome:
                 points = [
                     (at, operation)
                     for at, operation in enumerate(operations, start=1)
-                    if can_strike(fault, operation)
+                    if can_occur(fault, operation)
                 ]
                 for at, operation in points[number % _STRIDE :: _STRIDE] if sample else points:
                     problem = scenario.try_fault(fault, at)
@@ -81,7 +81,7 @@ def run(sample: bool) -> PartOutcome:
 
 
 @dataclass(frozen=True)
-class Laboratory:
+class CrashFixture:
     """The folders and models that all scenarios share.
 
     Args:
@@ -105,7 +105,7 @@ class Laboratory:
 
 
 @contextmanager
-def _laboratory() -> Iterator[Laboratory]:
+def _crash_fixture() -> Iterator[CrashFixture]:
     with folder_in_memory("bcrf-crash-points-") as folder:
         made = config(folder / "data", **_SETTINGS)
         output = folder / "disk" / "run"
@@ -120,7 +120,7 @@ def _laboratory() -> Iterator[Laboratory]:
         model = Tagger.load(output)
         other = Tagger.load(folder / "begun")
         assert not weights_equal(model, other)
-        yield Laboratory(folder, settings, folder / "finished", folder / "begun", model, other)
+        yield CrashFixture(folder, settings, folder / "finished", folder / "begun", model, other)
 
 
 class Scenario:
@@ -128,7 +128,7 @@ class Scenario:
 
     Args:
         name: the name of the scenario in reports.
-        lab: the shared folders and models.
+        fixture: the shared folders and models.
         start: folder with the initial content of `run`; None: `run` does not exist at first.
         write: function that writes while the disk fails. It calls its argument when a model has
             been saved; from then on, the model must not be lost.
@@ -142,14 +142,14 @@ class Scenario:
     def __init__(
         self,
         name: str,
-        lab: Laboratory,
+        fixture: CrashFixture,
         start: Path | None,
         write: Callable[[Callable[[], None]], None],
         check: Callable[[bool, int], None],
         exchange: bool = True,
         in_sample: bool = True,
     ) -> None:
-        self.name, self.lab, self.start = name, lab, start
+        self.name, self.fixture, self.start = name, fixture, start
         self.write, self.check = write, check
         self.exchange, self.in_sample = exchange, in_sample
         self._saved_at: int | None = None  # number of operations until a model is saved durably
@@ -157,7 +157,7 @@ class Scenario:
     def list_operations(self) -> list[str]:
         """Run the scenario without a fault, and return the list of its disk operations."""
         self._prepare()
-        report = self.lab.folder / "operations"
+        report = self.fixture.folder / "operations"
         code, text = Child(lambda: self._write(None, 0, report)).wait()
         assert code == 0, text
         found = json.loads(report.read_text())
@@ -169,22 +169,22 @@ class Scenario:
         self._prepare()
         code, text = Child(lambda: self._write(fault, at, None)).wait()
         if code not in (0, CRASHED):
-            return f"writing ended with {code}: {text}"
+            return f"the writing process ended with exit code {code}: {text}"
         must_exist = self._saved_at is not None and at > self._saved_at
         code, text = Child(lambda: self.check(must_exist, at)).wait()
-        return "" if code == 0 else f"afterwards: {text}"
+        return "" if code == 0 else f"the check after the fault failed: {text}"
 
     def _prepare(self) -> None:
-        for name in ("disk", "graveyard"):
-            shutil.rmtree(self.lab.folder / name, ignore_errors=True)
-            (self.lab.folder / name).mkdir()
+        for name in ("disk", "removed"):
+            shutil.rmtree(self.fixture.folder / name, ignore_errors=True)
+            (self.fixture.folder / name).mkdir()
         if self.start is not None:
-            shutil.copytree(self.start, self.lab.disk / "run")
+            shutil.copytree(self.start, self.fixture.disk / "run")
 
     def _write(self, fault: str | None, at: int, report: Path | None) -> None:
         if not self.exchange:
             atomic_folder._renameat2 = lambda: None
-        disk = FaultyDisk(self.lab.disk, fault, at, self.lab.folder / "graveyard")
+        disk = FaultyDisk(self.fixture.disk, fault, at, self.fixture.folder / "removed")
         saved_at: list[int] = []
         disk.install()
         try:
@@ -198,16 +198,16 @@ class Scenario:
             report.write_text(json.dumps(found))
 
 
-def scenarios(lab: Laboratory) -> list[Scenario]:
+def scenarios(fixture: CrashFixture) -> list[Scenario]:
     """Return all scenarios."""
-    output = lab.disk / "run"
-    expected = _outcome(lab.finished)
+    output = fixture.disk / "run"
+    expected = _run_content(fixture.finished)
 
     def training(**options: bool) -> Callable[[Callable[[], None]], None]:
         def write(saved: Callable[[], None]) -> None:
             if options.get("resume"):
                 saved()
-            for event in train(lab.settings, **options):
+            for event in train(fixture.settings, **options):
                 if isinstance(event, Epoch):
                     saved()
 
@@ -221,39 +221,43 @@ def scenarios(lab: Laboratory) -> list[Scenario]:
             json.loads(line)
         # After a crash while overwriting, the user can resume or overwrite again. We alternate.
         again = overwrite and at % 2 == 0
-        for _ in train(lab.settings, resume=not again, overwrite=again):
+        for _ in train(fixture.settings, resume=not again, overwrite=again):
             pass
-        found = _outcome(output)
+        found = _run_content(output)
         for name, value in expected.items():
             assert found.get(name) == value, f"{name} differs"
-        assert found.keys() == expected.keys(), f"left behind: {found.keys() - expected.keys()}"
-        assert _names(lab.disk) == ["run"], f"left behind: {_names(lab.disk)}"
+        assert found.keys() == expected.keys(), f"files left over: {found.keys() - expected.keys()}"
+        assert _names(fixture.disk) == ["run"], f"files left over: {_names(fixture.disk)}"
 
     def check_overwritten(must_exist: bool, at: int) -> None:
         check_run(must_exist, at, overwrite=True)
 
     def save(saved: Callable[[], None]) -> None:
         saved()  # the other model has been there from the beginning
-        lab.model.save(output)
+        fixture.model.save(output)
 
     def check_model(must_exist: bool, at: int) -> None:
         found = Tagger.load(output)
-        assert any(weights_equal(found, one) for one in (lab.model, lab.other)), "a mixture"
-        lab.model.save(output)
-        assert weights_equal(Tagger.load(output), lab.model)
-        assert _names(lab.disk) == ["run"], f"left behind: {_names(lab.disk)}"
+        assert any(weights_equal(found, one) for one in (fixture.model, fixture.other)), (
+            "the loaded model is a mixture of two models"
+        )
+        fixture.model.save(output)
+        assert weights_equal(Tagger.load(output), fixture.model)
+        assert _names(fixture.disk) == ["run"], f"files left over: {_names(fixture.disk)}"
 
-    other = lab.begun / "best"
+    other = fixture.begun / "best"
     return [
-        Scenario("fresh", lab, None, training(), check_run),
-        Scenario("resume", lab, lab.begun, training(resume=True), check_run),
-        Scenario("overwrite", lab, lab.finished, training(overwrite=True), check_overwritten),
-        Scenario("save", lab, other, save, check_model),
-        Scenario("save by two renames", lab, other, save, check_model, exchange=False),
+        Scenario("fresh", fixture, None, training(), check_run),
+        Scenario("resume", fixture, fixture.begun, training(resume=True), check_run),
+        Scenario(
+            "overwrite", fixture, fixture.finished, training(overwrite=True), check_overwritten
+        ),
+        Scenario("save", fixture, other, save, check_model),
+        Scenario("save by two renames", fixture, other, save, check_model, exchange=False),
         Scenario(
             "resume by two renames",
-            lab,
-            lab.begun,
+            fixture,
+            fixture.begun,
             training(resume=True),
             check_run,
             exchange=False,
@@ -262,7 +266,7 @@ def scenarios(lab: Laboratory) -> list[Scenario]:
     ]
 
 
-def _outcome(folder: Path) -> dict[str, object]:
+def _run_content(folder: Path) -> dict[str, object]:
     """Return file name -> content for the folder of a training run, without times."""
     found: dict[str, object] = {}
     for path in folder.rglob("*"):
@@ -283,8 +287,8 @@ def _names(folder: Path) -> list[str]:
 
 def _repeat(name: str, fault: str, at: int) -> int:
     torch.set_num_threads(1)
-    with _laboratory() as lab:
-        (scenario,) = [one for one in scenarios(lab) if one.name == name]
+    with _crash_fixture() as fixture:
+        (scenario,) = [one for one in scenarios(fixture) if one.name == name]
         for number, operation in enumerate(scenario.list_operations(), start=1):
             print(f"{number}: {operation}{'  <-- ' + fault if number == at else ''}")
         problem = scenario.try_fault(fault, at)

@@ -23,14 +23,14 @@ from typing import Any
 
 from bcrf.tagger.files import atomic_folder
 
-__all__ = ["CRASHED", "FAULTS", "FaultyDisk", "can_strike"]
+__all__ = ["CRASHED", "FAULTS", "FaultyDisk", "can_occur"]
 
 FAULTS = {
     "kill": "the process ends before the operation",
     "torn": "the process ends after half of a write",
     "lost": "the process ends, and everything that was not synced is lost",
-    "ENOSPC": "from now on nothing can be added to the disk",
-    "EIO": "the operation fails, once",
+    "ENOSPC": "the disk is full from this operation on",
+    "EIO": "this operation fails; later ones succeed",
     "short": "a write writes half of its bytes, and returns that number",
 }
 
@@ -41,7 +41,7 @@ CRASHED = 77
 _ADDING = {"open", "write", "mkdir", "rename", "exchange", "fsync"}
 
 
-def can_strike(fault: str, operation: str) -> bool:
+def can_occur(fault: str, operation: str) -> bool:
     """Whether a fault can occur at an operation such as "write run/metrics.jsonl"."""
     kind = operation.partition(" ")[0]
     if fault in ("torn", "short"):
@@ -55,14 +55,14 @@ class FaultyDisk:
     Args:
         root: operations on paths below this folder may fail.
         fault: one of `FAULTS`; None: only count operations.
-        at: number of the operation that fails, from 1. `can_strike` must be true for it.
-        graveyard: an empty folder on the same file system, outside of `root`. Removed files are
+        at: number of the operation that fails, from 1. `can_occur` must be true for it.
+        removed: an empty folder on the same file system, outside of `root`. Removed files are
             moved there, because a lost removal must be undone.
     """
 
-    def __init__(self, root: Path, fault: str | None, at: int, graveyard: Path) -> None:
+    def __init__(self, root: Path, fault: str | None, at: int, removed: Path) -> None:
         self.root, self.fault, self.at = os.path.realpath(root), fault, at
-        self.graveyard = graveyard
+        self.removed = removed
         self.operations: list[str] = []
         self._full = False
         # Changes of folders in their order. Each entry holds the changed folders and a function
@@ -118,9 +118,9 @@ class FaultyDisk:
         if where:
             self.before("unlink", where)
         if where and self.fault == "lost":
-            grave = str(self.graveyard / str(len(self.operations)))
-            self._real["rename"](where, grave)
-            self._changed([where], lambda: self._real["rename"](grave, where))
+            kept = str(self.removed / str(len(self.operations)))
+            self._real["rename"](where, kept)
+            self._changed([where], lambda: self._real["rename"](kept, where))
         else:
             self._real["unlink"](path, dir_fd=dir_fd)
 
@@ -199,7 +199,7 @@ class FaultyDisk:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     @property
-    def strikes_now(self) -> bool:
+    def is_at_fault(self) -> bool:
         return len(self.operations) == self.at
 
     def changes_data(self, file: io.FileIO) -> None:
@@ -253,7 +253,7 @@ class _File(io.FileIO):
         disk = self._disk
         disk.changes_data(self)
         disk.before("write", self._path)
-        if disk.strikes_now and disk.fault in ("torn", "short"):
+        if disk.is_at_fault and disk.fault in ("torn", "short"):
             with memoryview(data) as view, view.cast("B") as whole:
                 written = super().write(whole[: max(1, len(whole) // 2)])
             if disk.fault == "torn":

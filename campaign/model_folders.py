@@ -93,7 +93,9 @@ def _load(folder: Path) -> int:
     except ModelError as error:
         line = str(error)
         if "\n" in line or not line.startswith((str(folder), "<input>:")):
-            raise AssertionError(f"not one line that names a file: {line!r}") from error
+            raise AssertionError(
+                f"expected an error of one line that names a file, got {line!r}"
+            ) from error
         return _REFUSED
     return _LOADED
 

@@ -66,7 +66,7 @@ def run(sample: bool) -> PartOutcome:
                 if failures <= SHOWN_FAILURES:
                     outcome.fail(f"{name}, seed {seed}: {failure}")
         if failures > SHOWN_FAILURES:
-            outcome.fail(f"{name}: {failures - SHOWN_FAILURES} more")
+            outcome.fail(f"{name}: {failures - SHOWN_FAILURES} more failures")
     if not sample and importlib.util.find_spec("atheris") is not None:
         for name in READERS:
             _run_guided(name, outcome)
@@ -134,7 +134,7 @@ def _read_sentences(format: str) -> Callable[[bytes], None]:
             whole = False  # nothing can be read from there on
         if whole:
             blocks = "".join(line for s in sentences for line in s.block.lines)
-            assert blocks.encode() == data, "the blocks are not the file"
+            assert blocks.encode() == data, "the joined blocks differ from the file"
         for sentence in sentences:
             _check_filling(sentence)
             _check_composing(sentence)
@@ -166,11 +166,13 @@ def _check_filling(sentence: Sentence) -> None:
         filled = own.fill(sentence, tags, column)
         if own.name == "jsonl":
             again = _reread(filled, "jsonl")
-            assert again.words == sentence.words, f"other words after filling: {filled!r:.200}"
+            assert again.words == sentence.words, f"filling changed the words: {filled!r:.200}"
             if len(sentence):
-                assert own.tags(again, column) == tags, f"other tags: {filled!r:.200}"
+                assert own.tags(again, column) == tags, f"filling changed the tags: {filled!r:.200}"
         else:
-            assert filled == "".join(sentence.block.lines), f"{column} changed: {filled!r:.200}"
+            assert filled == "".join(sentence.block.lines), (
+                f"filling {column} changed the file: {filled!r:.200}"
+            )
 
 
 def _check_composing(sentence: Sentence) -> None:
@@ -181,13 +183,13 @@ def _check_composing(sentence: Sentence) -> None:
         text = _allow(ValueError, format_named(name).compose, words, "xpos", sentence.text)
         if text is None:
             continue
-        if name == "columns" and not _is_told_by_columns(sentence.words):
+        if name == "columns" and not _fits_columns(sentence.words):
             continue
         again = _reread(text, name).words
-        assert again == sentence.words, f"other words when composed as {name}: {text!r:.200}"
+        assert again == sentence.words, f"composing as {name} changed the words: {text!r:.200}"
 
 
-def _is_told_by_columns(words: Sequence[str]) -> bool:
+def _fits_columns(words: Sequence[str]) -> bool:
     """Whether a column file can hold these words.
 
     It cannot if a word looks like a document mark or begins with a byte order mark.
@@ -199,7 +201,7 @@ def _is_told_by_columns(words: Sequence[str]) -> bool:
 def _reread(text: str, format: str) -> Sentence:
     (sentence,) = read_with_errors(io.BytesIO(text.encode()), format, "written")
     if isinstance(sentence, DataError):
-        raise AssertionError(f"what was written is malformed: {sentence}; {text!r:.200}")
+        raise AssertionError(f"the written sentence is malformed: {sentence}; {text!r:.200}")
     return sentence
 
 
@@ -212,7 +214,9 @@ def _read_settings(suffix: str) -> Callable[[bytes], None]:
         except (UserError, OSError) as error:  # OSError: too long
             message = explain(error) or ""
             if not message.startswith(f"{path}: ") or "\n" in message:
-                raise AssertionError(f"not one line with the file: {message!r}") from error
+                raise AssertionError(
+                    f"expected an error of one line that names the file, got {message!r}"
+                ) from error
 
     return check
 
@@ -231,7 +235,9 @@ def _read_note(data: bytes) -> None:
     size, validator = find_partial_download(URL, part, note)
     assert size in (0, 2)
     assert isinstance(validator, str)
-    assert "\n" not in validator, "a validator that makes another header"
+    assert "\n" not in validator, (
+        "the validator contains a line end, which would start another header"
+    )
 
 
 def _read_origin(data: bytes) -> None:

@@ -75,11 +75,11 @@ def _train_twice(folder: Path, number: int, outcome: PartOutcome) -> None:
         outcome.fail(f"two trainings {' '.join(option)}: {text}; exit codes {codes}, errors {said}")
 
     if sorted(codes) != [0, 1]:
-        return fail("expected that one wins")
+        return fail("expected that exactly one training gets the folder")
     winner = children[codes.index(0)].process
     message = outputs[codes.index(1)].read_text()
     if f"is in use by another training (process {winner} on" not in message:
-        return fail(f"expected the name of process {winner}")
+        return fail(f"expected an error that names process {winner}")
     output = Path(settings.output)
     names = sorted(path.name for path in output.iterdir())
     lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
@@ -130,7 +130,7 @@ def _save_and_load(
         if origin:
             found[origin[0]] += 1
         else:
-            outcome.fail("load: a mixture of two models")
+            outcome.fail("load: the loaded model is a mixture of two models")
     for child in children:
         code, text = child.wait()
         if code:
@@ -138,7 +138,7 @@ def _save_and_load(
     outcome.count("saves", sum(int(count.read_text()) for count in counts if count.exists()))
     outcome.count("loads", sum(found))
     if min(found) == 0:
-        outcome.fail(f"load: one of the models was never seen, {found}")
+        outcome.fail(f"load: one of the two models was never loaded; loads of each: {found}")
     left = os.listdir(path.parent)
     if left != ["model"]:
-        outcome.fail(f"left behind: {left}")
+        outcome.fail(f"files left over: {left}")

@@ -50,7 +50,7 @@ def fill_template(path: Path, sections: Mapping[str, Callable[[str], str]]) -> s
         kind, _, argument = match[1].partition(" ")
         if kind not in sections:
             known = ", ".join(sections)
-            raise TemplateError(f"{path}: {match[0]} is unknown; expected one of {known}")
+            raise TemplateError(f"{path}: unknown mark {match[0]}; expected one of {known}")
         return sections[kind](argument).rstrip("\n")
 
     return _MARK.sub(replace, path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-// Common to all kernels: the status of every sentence of a batch, and the order in which solvers try it.
+// Common to all kernels: the status of each sentence of a batch, and how one solver tries one sentence.
 #pragma once
 #include "chain/gradient.h"
 #include "runtime/worker_pool.h"
@@ -79,7 +79,7 @@ template <class Score> Status write_value(const Outputs& out, int64_t b, double 
 // threads that solved them.
 template <class Score> void sum_transition_gradients(const Problem& p, const Outputs& out) {
     if (!out.transition_gradient_sum) return;
-    const int64_t size = p.tags * p.tags;
+    const int64_t size = p.num_tags * p.num_tags;
     Score* sum = static_cast<Score*>(out.transition_gradient_sum);
     std::memset(sum, 0, size_t(size) * sizeof(Score));
     for (int64_t b = 0; b < p.batch; ++b) {

@@ -1,5 +1,5 @@
 // The interface between the Python bindings and the kernels: what a call is given and what it writes.
-// Pointers without a type point to float or double, as the scores are; strides count elements.
+// A void* array holds float or double: the dtype of the scores. Strides count elements.
 //
 // Notation: B sentences, n positions, T tags; position i has unary scores unary[i][t]; edge e joins the
 // positions e and e + 1; an arc (e, s, t) goes from tag s of position e to tag t of position e + 1, and its
@@ -13,11 +13,11 @@ constexpr int64_t kPaddingTag = -100;  // written to tags beyond a sentence's le
 
 // A batch of chains. The last axes (tags, and T x T of the transitions) have no gaps.
 //
-// The unary scores come as `unary`, or (`unary` null) already folded into the arcs and trimmed: `left` and
-// `right` are then the shares of the unary scores in the arcs that leave and enter a position. The two are
-// equal but for the ends of a sentence.
+// The unary scores are given as `unary`. If `unary` is null, they are already trimmed and folded into the arcs:
+// left[e] is the share of position e in the arcs of edge e, right[e] the share of position e + 1. The two shares
+// of an interior position are equal.
 struct Problem {
-    int64_t batch, n, tags;
+    int64_t batch, n, num_tags;
     const int64_t* lengths;         // [B], each in 0..n
     const void* unary;              // [B][n][T]
     const void* left;               // [B][n-1][T]
@@ -25,7 +25,7 @@ struct Problem {
     int64_t unary_strides[2];       // of unary, or of left and right: sentence, position
     const void* transitions;        // [T][T] if shared, else [B][n-1][T][T]
     int64_t transition_strides[2];  // sentence, edge; 0 if shared
-    const bool* allowed;            // [T][T], only if not shared: transitions that no edge removes; null: all
+    const bool* allowed;            // [T][T], per-edge transitions only; false: removed from all edges; null: all true
     bool shared;
     double scale;                   // multiplies every score: 1 / temperature
     int64_t threads;
@@ -54,8 +54,8 @@ struct Projections {
     int64_t first;         // position where step 0 starts: 1 or 2
     double tolerance;      // stop at this residual; negative: run all iterations
     const void* start;     // [B][n][T]: lam at the start; null: lam = 0, or as gauge_right says
-    bool gauge_right;      // start at lam = unary share: all of a unary score belongs to the arcs that enter
-    bool in_parts;         // the iterations are run by several calls of `sweep` (certified decoding)
+    bool gauge_right;      // start at lam = unary share, which moves the whole unary score to the incoming arcs
+    bool several_sweeps;   // the iterations are run by several calls of `sweep` (certified decoding)
 };
 
 // Each kernel returns 0, or 1 + the index of the first sentence that is invalid: a score is NaN or +inf, a

@@ -49,7 +49,7 @@ constexpr double kMostBytesBySentence = 6e6;
 // Whether no shared transition is NaN or above the bound of the fast path (transitions.h) in magnitude.
 template <class Score> bool shared_transitions_in_bounds(const Problem& p) {
     const Score* scores = static_cast<const Score*>(p.transitions);
-    const int64_t size = p.tags * p.tags;
+    const int64_t size = p.num_tags * p.num_tags;
     Mask<Score> largest = {};
     for (int64_t k = 0; k < size; k += lanes<Score>()) {
         const Vec<Score> x = load_first<Score>(scores + k, size - k, Score(0));
@@ -60,12 +60,12 @@ template <class Score> bool shared_transitions_in_bounds(const Problem& p) {
 }
 
 template <class Score> bool accepts_by_sentence(const Problem& p, const Outputs& out) {
-    const int64_t numbers = p.n * p.tags * (p.shared ? 4 : p.tags);
-    if (!p.unary || p.tags > kMostTagsBySentence) return false;
+    const int64_t numbers = p.n * p.num_tags * (p.shared ? 4 : p.num_tags);
+    if (!p.unary || p.num_tags > kMostTagsBySentence) return false;
     if (double(numbers) * double(kVectorBytes) > kMostBytesBySentence) return false;
     if (p.shared) return !(out.transition_gradient && out.every_edge) && shared_transitions_in_bounds<Score>(p);
     // With fewer tags, rows of T * T scores are too short for vectors along them.
-    return !p.allowed && 2 * p.tags > lanes<Score>();
+    return !p.allowed && 2 * p.num_tags > lanes<Score>();
 }
 
 // Returns the solvers of a call. Every sentence goes to the first one that accepts it; if that solver runs out of

@@ -27,11 +27,11 @@ _REPORT = "report"
 
 _EPILOG = """\
 TABLE is the name of a file in the folder of the experiments, such as pos for experiments/pos.toml.
-By default all runs of the paper are run. The files of the corpora are found by name anywhere below
-the data folder; a run whose files are missing is skipped, and the files are named. Each run has a
-folder below the output folder. A run that was stopped continues there. A finished run is a line of
+By default the command runs all runs of the paper. It finds the files of the corpora by name,
+anywhere below the data folder. If files are missing, it names them and skips the run. Each run has
+a folder below the output folder, where an interrupted run continues. A finished run is a line of
 experiments/results/TABLE.jsonl and is not run again. Several processes may share the work: each
-takes runs that no other process works on.
+process takes runs that no other process works on.
 
   python -m reproduction pos --data ud-treebanks-v2.15 --list
   python -m reproduction pos --data ud-treebanks-v2.15 --languages english --layers 0 --seeds 0
@@ -79,7 +79,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         metavar="NAME",
         help="names of networks: a number of layers, base, large",
     )
-    chosen.add_argument("--seeds", nargs="+", type=_seed, metavar="N")
+    chosen.add_argument("--seeds", nargs="+", type=_seed, metavar="N", help="seeds of the runs")
     chosen.add_argument(
         "--objectives",
         nargs="+",
@@ -143,7 +143,9 @@ def _read_tables(folder: Path) -> ExperimentSet:
 
     paths = sorted(folder.glob("*.toml"))
     if not paths:
-        raise UserError(f"{folder}: holds no tables; expected a folder of *.toml files")
+        raise UserError(
+            f"{folder}: has no tables; expected a folder with *.toml files (--experiments)"
+        )
     return ExperimentSet.from_dicts(folder, {path.stem: read_config(str(path)) for path in paths})
 
 
@@ -162,7 +164,9 @@ def _reproduce(experiment_set: ExperimentSet, options: argparse.Namespace) -> in
     from . import RunContext, Selection
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UserError("to share the runs, start the command several times, without torchrun")
+        raise UserError(
+            "torchrun is not supported; to share the runs, start the command several times"
+        )
     try:
         choose_device(options.device)
     except ValueError as error:
@@ -184,7 +188,9 @@ def _reproduce(experiment_set: ExperimentSet, options: argparse.Namespace) -> in
     )
     jobs = list(experiment_set.jobs(options.table, selection, context))
     if not jobs:
-        raise UserError("no run of the table is selected; --list alone shows all runs")
+        raise UserError(
+            "the options select no run of the table; --list without them shows all runs"
+        )
     log = experiment_set.log(options.table)
     return _list(jobs, log) if options.list else _work(jobs, log)
 
@@ -217,7 +223,7 @@ def _work(jobs: list[Job], log: JsonlLog) -> int:
                 else:
                     display.show(event)
     except KeyboardInterrupt:
-        print("bcrf: stopped; the same command continues the run", file=sys.stderr)
+        print("bcrf: stopped; run the same command again to continue", file=sys.stderr)
         raise
     return 1 if failed else 0
 

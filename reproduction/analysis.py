@@ -81,7 +81,7 @@ class AnalysisJob(Job):
 
     def missing(self, row: LogRow | None) -> str | None:
         if not is_trained(self.folder):
-            return f"there is no trained model in {self.folder}"
+            return f"there is no trained model in {self.folder}; train it first"
         return self.trained.files.missing
 
     def run(self, row: LogRow | None) -> Generator[Event, None, LogRow]:
@@ -135,15 +135,19 @@ def analyse(chains: Iterable[LinearChain], iterations: Sequence[int]) -> list[di
         totals["sentences"] += len(chain)
         for tau in TEMPERATURES:
             problem = chain / tau
-            limit = _CONVERGED(problem)
-            settled = limit.residual <= _CONVERGED_RESIDUAL
-            compared[tau]["tokens"] += int(chain.lengths[settled].sum())
-            compared[tau]["sentences"] += int(settled.sum())
+            reference = _CONVERGED(problem)
+            converged = reference.residual <= _CONVERGED_RESIDUAL
+            compared[tau]["tokens"] += int(chain.lengths[converged].sum())
+            compared[tau]["sentences"] += int(converged.sum())
             for name, solver in SETTINGS.items():
                 for k in iterations:
                     solution = solver(k)(problem)
-                    far = (solution.tag_marginals - limit.tag_marginals).abs().sum(-1)[settled] / 2
-                    found = {"error": float(far.sum()), "largest_error": float(far.amax(1).sum())}
+                    difference = (solution.tag_marginals - reference.tag_marginals)[converged]
+                    errors = difference.abs().sum(-1) / 2
+                    found = {
+                        "error": float(errors.sum()),
+                        "largest_error": float(errors.amax(1).sum()),
+                    }
                     if tau == TEMPERATURE:
                         tags, same = agreement(solution.best_tags(), best)
                         proved = int(certified(solution.edge_marginals, chain.lengths).sum())
@@ -195,9 +199,9 @@ def _chains(tagger: Tagger, examples: Sequence[Example]) -> Iterator[LinearChain
     tagger.model.eval()
     inputs = [tagger.reader(example.tokens) for example in examples]
     for rows in LengthBatches(list(map(len, inputs)), tokens=_BATCH_TOKENS).in_order():
-        limits = [tagger.task.limits(examples[row]) for row in rows]
+        permitted = [tagger.task.permitted_tags(examples[row]) for row in rows]
         with torch.no_grad():
-            yield tagger.chain([inputs[row] for row in rows], limits).double()
+            yield tagger.chain([inputs[row] for row in rows], permitted).double()
 
 
 def _digits(value: float) -> float:

@@ -64,7 +64,7 @@ class DataFolder:
                 lacking.append(" or ".join(names))
             else:
                 paths[split] = found
-        missing = f"no {', no '.join(lacking)} under {self.root}" if lacking else None
+        missing = f"there is no {', no '.join(lacking)} under {self.root}" if lacking else None
         return LocatedCorpus(paths, missing)
 
     def _find(self, name: str) -> Path | None:
@@ -77,8 +77,8 @@ class DataFolder:
         ]
         if len(found) > 1 and len(set(map(sha256, found))) > 1:
             raise ExperimentError(
-                f"there are different files {name} under {self.root}: "
-                f"{', '.join(map(str, found))}; give the folder that holds the right one (--data)"
+                f"files with the name {name} under {self.root} differ: "
+                f"{', '.join(map(str, found))}; name a folder that has only the right one (--data)"
             )
         return found[0] if found else None
 

@@ -75,7 +75,8 @@ def evaluate(
     inputs = [tagger.reader(example.tokens) for example in examples]
     for rows in LengthBatches(list(map(len, inputs)), tokens=_BATCH_TOKENS).in_order():
         batch = [examples[row] for row in rows]
-        chain = tagger.chain([inputs[row] for row in rows], [task.limits(e) for e in batch])
+        permitted = [task.permitted_tags(example) for example in batch]
+        chain = tagger.chain([inputs[row] for row in rows], permitted)
         best = exact(chain).tags
         for name, method in methods.items():
             count, found = counts[name], method(chain)

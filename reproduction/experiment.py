@@ -152,7 +152,7 @@ class Experiment:
             for network in corpus.networks:
                 if network not in self.networks:
                     raise ExperimentError(
-                        f"corpora.{corpus.name}.networks: {network!r} is none of "
+                        f"corpora.{corpus.name}.networks: unknown network {network!r}; expected "
                         f"{', '.join(self.networks)}"
                     )
             for network in corpus.networks or self.networks:
@@ -235,7 +235,7 @@ def _paper(
             if corpus not in experiment.corpora or network not in experiment.networks:
                 where = read.where.rstrip(".")
                 raise ExperimentError(
-                    f"{where}: {corpus}, network {network}: is not run by this table"
+                    f"{where}: this table has no corpus {corpus} with the network {network}"
                 )
         for objective, decoder, *values in read.rows("rows", 2 + len(corpora)):
             for corpus, value in zip(corpora, values, strict=True):

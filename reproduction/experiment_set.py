@@ -56,14 +56,14 @@ class ExperimentSet:
                 found[kind][name] = _KINDS[kind].from_dict(name, rest)
             except ValueError as error:
                 raise ExperimentError(f"{name}: {error}") from error
-        tables_of = cls(folder, found["accuracy"], found["timing"], found["analysis"])
+        experiment_set = cls(folder, found["accuracy"], found["timing"], found["analysis"])
         plans: list[TimingPlan | AnalysisPlan]
-        plans = [*tables_of.timings.values(), *tables_of.analyses.values()]
+        plans = [*experiment_set.timings.values(), *experiment_set.analyses.values()]
         for plan in plans:
             for source in plan.sources:
-                if source not in tables_of.experiments:
-                    raise ExperimentError(f"{plan.name}: there is no table {source!r}")
-        return tables_of
+                if source not in experiment_set.experiments:
+                    raise ExperimentError(f"{plan.name}: there is no accuracy table {source!r}")
+        return experiment_set
 
     @property
     def tables(self) -> list[str]:
@@ -106,4 +106,6 @@ def _check(experiments: list[Experiment], selection: Selection, context: RunCont
     networks = dict.fromkeys(name for e in experiments for name in e.networks)
     for name in context.pretrained:
         if name not in networks:
-            raise ExperimentError(f"pretrained: {name!r} is none of {', '.join(networks)}")
+            raise ExperimentError(
+                f"pretrained: unknown network {name!r}; expected {', '.join(networks)}"
+            )

@@ -161,7 +161,7 @@ def run_jobs(jobs: Iterable[Job], log: JsonlLog) -> Iterator[Event | JobMessage]
             with hold_lock(job.folder / ".lock", wait=False):
                 yield from _run_job(job, log)
         except LockHeldError:
-            yield JobMessage("skipped", f"{job.title}: another process is working on it")
+            yield JobMessage("skipped", f"{job.title}: another process works on this run")
 
 
 def _run_job(job: Job, log: JsonlLog) -> Iterator[Event | JobMessage]:

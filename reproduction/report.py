@@ -82,7 +82,9 @@ def report(experiment_set: ExperimentSet, results: Results, template: Path, name
             if argument not in (known or ("",)):
                 mark = f"{{{{ {kind} {argument} }}}}"
                 expected = ", ".join(known) or "no argument"
-                raise ExperimentError(f"{template}: {mark}: {argument!r} is none of {expected}")
+                raise ExperimentError(
+                    f"{template}: {mark}: unknown {argument!r}; expected {expected}"
+                )
             return make(argument)
 
         return section

@@ -69,7 +69,7 @@ class Selection:
             for name in chosen or ():
                 if name not in known:
                     unique = ", ".join(dict.fromkeys(known))
-                    raise ExperimentError(f"{option}: {name!r} is none of {unique}")
+                    raise ExperimentError(f"{option}: unknown name {name!r}; expected {unique}")
         for objective in self.objectives or ():
             try:
                 check_objective(objective)

@@ -110,7 +110,7 @@ class TableReader:
     def finish(self) -> None:
         """Raise an error if a key was not read."""
         for key in self._values:
-            raise self.error(f"unknown key '{self.where}{key}'")
+            raise self.error(f"unknown key '{self.where}{key}'; remove it")
 
     def _take(self, key: str, default: Any, fits: Any, expected: str) -> Any:
         if key not in self._values:

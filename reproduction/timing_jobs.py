@@ -94,7 +94,7 @@ class TimingJob(Job):
         if self.source in self.plan.decoding:
             assert corpus.dev is not None
             dev = [
-                TrainingItem(tagger.reader(example.tokens), [], corpus.task.limits(example))
+                TrainingItem(tagger.reader(example.tokens), [], corpus.task.permitted_tags(example))
                 for example in corpus.dev
                 if len(example)
             ]
@@ -174,7 +174,7 @@ def _training(tagger: Tagger) -> _Task:
             items = batches[number]
             tagger.model.train()
             tagger.model.zero_grad(set_to_none=True)
-            chain = tagger.chain([i.inputs for i in items], [i.limits for i in items])
+            chain = tagger.chain([i.inputs for i in items], [i.permitted for i in items])
             target = stack_targets(items, chain.max_length).to(tagger.device)
             kind = partial_loss if target.dtype == torch.bool else loss
             kind(solver, chain, target).mean().backward()  # type: ignore[no-untyped-call]
@@ -196,7 +196,7 @@ def _decoding(tagger: Tagger) -> _Task:
         def step(number: int) -> None:
             items = batches[number]
             tagger.model.eval()
-            decode(tagger.chain([i.inputs for i in items], [i.limits for i in items]))
+            decode(tagger.chain([i.inputs for i in items], [i.permitted for i in items]))
 
         return step
 

@@ -98,7 +98,7 @@ class TrainingJob(Job):
         if not is_trained(self.folder):
             lacking = ", ".join(self._lacking(row))
             return (
-                f"was not evaluated with {lacking}, and its model is not in {self.folder} any more"
+                f"the run was not evaluated with {lacking}, and {self.folder} has no model any more"
             )
         return None
 
@@ -173,8 +173,8 @@ class TrainingJob(Job):
         for key, value in before.items():
             if key in now and now[key] != value and key not in ignored:
                 raise ExperimentError(
-                    f"{self.title} is in the log with {key} = {value!r}, now it is {now[key]!r}; "
-                    "restore the setting, or start another log"
+                    f"{self.title} is in the log with {key} = {value!r}, but now {key} = "
+                    f"{now[key]!r}; restore the setting, or start another log"
                 )
 
 

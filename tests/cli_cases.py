@@ -21,12 +21,12 @@ def environment(**changes: str) -> dict[str, str]:
 def bcrf(
     *arguments: str | Path, stdin: str | bytes = b"", code: int = 0, **changes: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run `bcrf` and check its exit code; a traceback is never right."""
+    """Run `bcrf`; check its exit code, and that it prints no traceback."""
     return _run(COMMAND, arguments, stdin, code, changes)
 
 
 def reproduction(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """The same for `python -m reproduction`."""
+    """Run `python -m reproduction` with the same checks."""
     return _run(REPRODUCTION, arguments, b"", code, {})
 
 
@@ -53,7 +53,7 @@ def _run(
 def at_terminal(*arguments: str | Path, stdout_too: bool) -> tuple[str, str]:
     """Run `bcrf` at a terminal of 80 columns.
 
-    Returns what the terminal shows, and the standard output if that is a pipe.
+    Returns the text on the terminal, and the standard output if it is a pipe.
     """
     import pty  # only on POSIX
 
@@ -84,7 +84,7 @@ def at_terminal(*arguments: str | Path, stdout_too: bool) -> tuple[str, str]:
 
 
 def conllu(*sentences: str) -> str:
-    """CoNLL-U from sentences such as "the/DET cat/NOUN"."""
+    """Return CoNLL-U of sentences such as "the/DET cat/NOUN"."""
     blocks = []
     for sentence in sentences:
         rows = [item.rpartition("/") for item in sentence.split()]
@@ -124,7 +124,7 @@ def small_config(output: Path, train_file: Path, **parts: dict[str, Any]) -> dic
 
 
 def small_model(folder: Path, text: str, suffix: str = ".conllu", **parts: dict[str, Any]) -> Path:
-    """The folder of a model that was trained on `text`."""
+    """Train a model on `text`, and return its folder."""
     file = folder / f"train{suffix}"
     file.write_text(text, encoding="utf-8")
     for _ in train(Config.from_dict(small_config(folder / "run", file, **parts))):

@@ -1,4 +1,4 @@
-"""Layers under test, masks of every pattern, and what a layer should say, sentence by sentence.
+"""Layers under test, masks of every pattern, and the expected results of each sentence.
 
 The reference takes the kept positions out by plain indexing, adds the start and end scores, and
 gives the rest to the oracles or to the core.
@@ -38,12 +38,12 @@ PATTERNS: dict[str, list[int]] = {
 }
 HOLES = torch.tensor(list(PATTERNS.values())).bool()
 
-# Without holes inside, so that scores of adjacent pairs say all.
+# Masks without a hole: per-pair scores of adjacent positions are all that is needed.
 SOLID = ("full", "right padding", "left padding", "first masked", "one", "nothing")
 
 
 def make(name: str, num_tags: int = T, seed: int = 0, **options: object) -> ChainLayer:
-    """A layer in float64 with scores that matter."""
+    """Return a layer in float64 with random scores that are not zero."""
     layer = LAYERS[name](num_tags, **options).double()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -76,7 +76,7 @@ class Kept(NamedTuple):
 
 
 def sentences(layer: ChainLayer, emissions: Tensor, keep: Tensor) -> Iterator[Kept]:
-    """What each sentence of a batch is, for a layer without per-pair transitions."""
+    """Yield the sentences of a batch, for a layer without per-pair transitions."""
     for row in range(len(emissions)):
         index = [i for i, kept in enumerate(keep[row].tolist()) if kept]
         unary = emissions[row, index].clone()
@@ -88,14 +88,14 @@ def sentences(layer: ChainLayer, emissions: Tensor, keep: Tensor) -> Iterator[Ke
 
 
 def at_position(scores: Tensor, n: int, place: int) -> Tensor:
-    """`scores` [T] at one of n positions, [n, T]."""
+    """Return [n, T]: `scores` [T] at one of n positions, and zeros elsewhere."""
     at = torch.zeros(n, 1, dtype=scores.dtype)
     at[place] = 1
     return at * scores
 
 
 def converged(layer: ChainLayer) -> bcrf.Solver:
-    """The layer's solver, run to convergence."""
+    """Return the layer's solver with enough iterations to converge."""
     if isinstance(layer.solver, Bregman):
         return Bregman(20000, tolerance=1e-13)
     return layer.solver
@@ -111,7 +111,7 @@ def bio() -> tuple[list[str], Structure]:
 
 
 def penalised(scores: Tensor, allowed: Tensor, penalty: float | None) -> Tensor:
-    """`scores` less the cost of what is not allowed."""
+    """Return `scores` with a penalty on tags and transitions that are not allowed."""
     cost = math.inf if penalty is None else penalty
     worse = torch.where(allowed, 0.0, cost)
     return scores - worse.to(scores.dtype)

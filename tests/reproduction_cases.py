@@ -1,4 +1,4 @@
-"""A folder of experiments whose runs take a second, on the corpora that come with the library."""
+"""A folder of experiments whose runs take a second, on the sample corpora of the library."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ TEMPLATE = """# Results
 
 
 def tables(**changes: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The tables, with some values changed."""
+    """Return the tables, with some values changed."""
     found = copy.deepcopy(TABLES)
     for name, values in changes.items():
         found[name] |= values
@@ -149,7 +149,7 @@ def tables(**changes: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def write_folder(folder: Path, **changes: dict[str, Any]) -> Path:
-    """A folder of experiments, for the command; JSON is the simplest way to write TOML values."""
+    """Write a folder of experiments for the command. TOML values are written as JSON."""
     place = folder / "experiments"
     place.mkdir(exist_ok=True)
     for name, values in tables(**changes).items():
@@ -165,7 +165,7 @@ def experiment_set(folder: Path, **changes: dict[str, Any]) -> ExperimentSet:
 def run(
     folder: Path, which: ExperimentSet, table: str, selection: Selection | None = None
 ) -> list[Event | JobMessage]:
-    """Do the work of a table."""
+    """Run the jobs of a table."""
     context = RunContext(which.experiments, SAMPLES, folder / "runs", "cpu")
     jobs = which.jobs(table, selection or Selection(), context)
     return list(run_jobs(jobs, which.log(table)))

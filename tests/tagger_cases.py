@@ -1,4 +1,4 @@
-"""Tiny corpora and tiny networks, which are trained in a second."""
+"""Tiny corpora and tiny networks, which train in a second."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ SMALL = {
 
 
 def pairs(task: str) -> list[list[tuple[str, str]]]:
-    """The sentences of a task as words with their tags."""
+    """Return the sentences of a task as words with their tags."""
     return [
         [(word, tag) for word, _, tag in (field.rpartition("/") for field in line.split())]
         for line in TEXTS[task].strip().splitlines()
@@ -70,7 +70,7 @@ def pairs(task: str) -> list[list[tuple[str, str]]]:
 
 
 def write(folder: Path, task: str, name: str = "train", skip: int = 0) -> Path:
-    """A file with the sentences of a task: CoNLL-U, or two columns."""
+    """Write a file with the sentences of a task: CoNLL-U, or two columns."""
     sentences = pairs(task)[skip:]
     if task == "ner":
         path = folder / f"{name}.conll"
@@ -90,7 +90,7 @@ def write(folder: Path, task: str, name: str = "train", skip: int = 0) -> Path:
 
 
 def config(folder: Path, task: str = "pos", **changes: dict[str, Any]) -> Config:
-    """A run on the tiny corpus of a task, with some settings changed, part by part."""
+    """Return the config of a run on the tiny corpus of a task, with some settings changed."""
     folder.mkdir(exist_ok=True)
     values: dict[str, Any] = {
         "data": {

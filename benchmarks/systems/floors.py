@@ -35,12 +35,12 @@ class _Nothing(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, unary: Tensor, transitions: Tensor) -> Tensor:
-        ctx.slopes = torch.empty_like(unary), torch.empty_like(transitions)
+        ctx.gradients = torch.empty_like(unary), torch.empty_like(transitions)
         return unary.new_zeros(len(unary))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
-        return ctx.slopes  # type: ignore[no-any-return]
+        return ctx.gradients  # type: ignore[no-any-return]
 
 
 def _empty_function(problem: Problem) -> Floor:

@@ -26,14 +26,14 @@ SOLVERS: dict[str, Callable[[str], bcrf.Solver]] = {
 DecoderFunction = Callable[[bcrf.LinearChain, str], Tensor]
 
 
-def _cold(family: str) -> DecoderFunction:
+def _at_low_temperature(family: str) -> DecoderFunction:
     return lambda chain, backend: bcrf.decode(SOLVERS[family](backend), chain, temperature=0.1)
 
 
 DECODERS: dict[str, DecoderFunction] = {
     "viterbi": lambda chain, backend: bcrf.viterbi(chain, backend)[1],
     "certified": lambda chain, backend: bcrf.certified_decode(chain, 10, backend=backend).tags,
-    "bregman": _cold("bregman"),
+    "bregman": _at_low_temperature("bregman"),
     "mean field": lambda chain, backend: bcrf.decode(SOLVERS["mean field"](backend), chain),
     "unstructured": lambda chain, backend: bcrf.decode(SOLVERS["unstructured"](backend), chain),
 }

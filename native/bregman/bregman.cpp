@@ -14,17 +14,17 @@ int64_t bregman(const Problem& p, const Projections& s, const int64_t* gold, con
         pool.run([&](Solver& solver, int64_t b) {
             if (!accepts(b)) return;
             const int64_t* tags = gold ? gold + b * p.n : nullptr;
-            const Score* start = s.start ? static_cast<const Score*>(s.start) + b * p.n * p.tags : nullptr;
-            double value, gap;
+            const Score* start = s.start ? static_cast<const Score*>(s.start) + b * p.n * p.num_tags : nullptr;
+            double value, residual;
             // Scores that are divided by a low temperature are rarely within the bound of the fast path.
             statuses[b] = try_to_solve(solver, b, tags, p.scale <= 1, [&] {
                 solver.start(start);
-                return solver.solve(tags, Request<Score>(p, out, b), value, gap);
+                return solver.solve(tags, SentenceOutputs<Score>(p, out, b), value, residual);
             });
             if (statuses[b] != kSolved) return;
             statuses[b] = write_value<Score>(out, b, value);
-            if (out.residual) out.residual[b] = gap;
-            if (out.dual) solver.write_dual(static_cast<Score*>(out.dual) + b * p.n * p.tags);
+            if (out.residual) out.residual[b] = residual;
+            if (out.dual) solver.write_dual(static_cast<Score*>(out.dual) + b * p.n * p.num_tags);
         });
     };
     run_bregman_solvers<Score>(p, select_solvers<Score>(p, out, &s), statuses, run);

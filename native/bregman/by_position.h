@@ -43,19 +43,19 @@ class BregmanByPosition : public PositionProjections<Score, Real, kShared> {
 
     // Runs the projections and writes what is requested. The value is D(lam), with gold tags the loss. Returns false
     // if the range of Real is too small, or a score is outside the bound of the fast path.
-    bool solve(const int64_t* tags, const Request<Score>& request, double& value, double& gap) {
+    bool solve(const int64_t* tags, const SentenceOutputs<Score>& outputs, double& value, double& residual) {
         const int64_t L = sentence.L;
-        value = gap = 0;
+        value = residual = 0;
         if (L < 2) return false;
-        request.clear(sentence.problem, L);
-        gap_ = Vec<Real>{};
+        outputs.clear(sentence.problem, L);
+        residual_ = Vec<Real>{};
         // The geometric mean gives more weight to unlikely tags, so they must be precise.
-        normalized_ |= request.marginals || request.best_tags;
+        normalized_ |= outputs.marginals || outputs.best_tags;
         sweep(
             0, settings_.iterations, [&](int64_t h) { exponentiate_block(h); },
-            [&](int64_t h) { finish_blocks(h, request); });
+            [&](int64_t h) { finish_blocks(h, outputs); });
         if (out_of_range_) return false;
-        gap = double(hmax(gap_));
+        residual = double(hmax(residual_));
         if (tags) read_gold(tags);
         for (int64_t e = 0; e + 1 < L; ++e) {
             const ParityHalf &from = halves_[e % 2], &to = halves_[(e + 1) % 2];
@@ -63,13 +63,13 @@ class BregmanByPosition : public PositionProjections<Score, Real, kShared> {
             const double log_sum = double(from.log_leaving[at]) + double(from.peak[at]) +
                                    double(to.log_entering[next]) + double(to.peak[next]) +
                                    double(sentence.transition_max[e]);
-            value += tags ? positive(log_sum - gold_score(e, tags[e], tags[e + 1])) : log_sum;
+            value += tags ? clamp_rounding(log_sum - gold_score(e, tags[e], tags[e + 1])) : log_sum;
         }
-        if (request.gradient.transitions && kShared) {
+        if (outputs.gradient.transitions && kShared) {
             normalize_leaving();
-            expected_counts(request.gradient.transitions);
+            expected_counts(outputs.gradient.transitions);
         }
-        if (tags) request.gradient.subtract(tags, L, T);
+        if (tags) outputs.gradient.subtract(tags, L, T);
         return true;
     }
 
@@ -105,7 +105,7 @@ class BregmanByPosition : public PositionProjections<Score, Real, kShared> {
     Array<Real> gold_;          // [n]: lam of the gold tags
     Array<Real> x_, y_;         // [tag][lane]: the two factors of arc marginals
     Array<int64_t> from_, to_;  // [T * T]: where the rows of the tags of an arc begin in x_ and y_
-    Vec<Real> gap_;             // largest |incoming - outgoing| of each lane
+    Vec<Real> residual_;             // largest |incoming - outgoing| of each lane
     // The weight of the best arc of the edges 2h + parity, 2h + parity + 2, ..., and the tag that it enters.
     void best_arcs(int parity, int64_t h, Real* top, Real* target) {
         const Real* x = halves_[parity].leaving + kMargin + h;
@@ -133,15 +133,15 @@ class BregmanByPosition : public PositionProjections<Score, Real, kShared> {
     }
 
     // Writes the outputs of the block at h; lam of this block and of its neighbours is final.
-    void finish_blocks(int64_t h, const Request<Score>& request) {
+    void finish_blocks(int64_t h, const SentenceOutputs<Score>& outputs) {
         for (int parity = 0; parity < 2; ++parity) {
             const int64_t left = count(parity) - h;
-            if (left > W) finish_block<2>(parity, h, request);
-            else if (left > 0) finish_block<1>(parity, h, request);
+            if (left > W) finish_block<2>(parity, h, outputs);
+            else if (left > 0) finish_block<1>(parity, h, outputs);
         }
-        if (kShared || !request.gradient.transitions) return;
+        if (kShared || !outputs.gradient.transitions) return;
         for (int64_t v = h; v < h + kBlock; v += W)
-            for (int parity = 0; parity < 2; ++parity) write_arcs(parity, v, request.gradient.transitions);
+            for (int parity = 0; parity < 2; ++parity) write_arcs(parity, v, outputs.gradient.transitions);
     }
 
     // Writes the arc marginals leaving[s] factor arc[s][t] entering[t] of the edges 2h + parity, 2h + parity + 2, ...
@@ -184,14 +184,14 @@ class BregmanByPosition : public PositionProjections<Score, Real, kShared> {
     }
 
     // Computes incoming and outgoing marginals of the positions from h on, and writes what is requested of them.
-    template <int V> void finish_block(int parity, int64_t h, const Request<Score>& request) {
+    template <int V> void finish_block(int parity, int64_t h, const SentenceOutputs<Score>& outputs) {
         ParityHalf& half = halves_[parity];
         this->template compute_messages<V>(parity, h, settings_.iterations);
         for (int v = 0; v < V; ++v) {
             const int64_t first = h + v * W, at = kMargin + first, stride = stride_, tags = T;
             const Real *entering = half.entering + at, *leaving = half.leaving + at;
             Real *alpha = alpha_ + v * W, *beta = beta_ + v * W;
-            Vec<Real> in_sum = {}, out_sum = {}, gap = gap_;
+            Vec<Real> in_sum = {}, out_sum = {}, residual = residual_;
             for (int64_t t = 0; t < tags; ++t) {
                 in_sum += load(entering + t * stride) * load(alpha + t * kBlock);
                 out_sum += load(leaving + t * stride) * load(beta + t * kBlock);
@@ -209,12 +209,12 @@ class BregmanByPosition : public PositionProjections<Score, Real, kShared> {
             store(half.factor + at, out_factor);
             const Mask<Real> both = has_in & has_out;
             Vec<Real> overlap = {};
-            const bool means = request.marginals || request.best_tags, outgoing_only = request.outgoing_marginals;
+            const bool means = outputs.marginals || outputs.best_tags, outgoing_only = outputs.outgoing_marginals;
             for (int64_t t = 0; t < tags; ++t) {
                 Real *in = alpha + t * kBlock, *out = beta + t * kBlock;
                 const Vec<Real> p = load(entering + t * stride) * load(in) * in_factor;
                 const Vec<Real> q = load(leaving + t * stride) * load(out) * out_factor;
-                gap = vmax(gap, both ? vmax(p - q, q - p) : Vec<Real>{});
+                residual = vmax(residual, both ? vmax(p - q, q - p) : Vec<Real>{});
                 // The two ends of a sentence have one side only, which stands for both.
                 const Vec<Real> incoming = has_in ? p : q, outgoing = has_out ? q : p;
                 store(in, (incoming + outgoing) * Real(0.5));
@@ -223,17 +223,17 @@ class BregmanByPosition : public PositionProjections<Score, Real, kShared> {
                 store(out, mean);
                 overlap += mean;
             }
-            gap_ = gap;
-            if (request.gradient.unary) this->write_rows(alpha, kBlock, parity, first, request.gradient.unary, T);
+            residual_ = residual;
+            if (outputs.gradient.unary) this->write_rows(alpha, kBlock, parity, first, outputs.gradient.unary, T);
             if (!means) continue;
-            if (!request.outgoing_marginals)
+            if (!outputs.outgoing_marginals)
                 out_of_range_ |= any(((overlap < kSmallOverlap<Real>) | (vmin(in_sum, out_sum) < kPreciseSum<Real>)) & both);
             for (int64_t t = 0; t < T; ++t) {
                 Real* mean = beta_ + t * kBlock + v * W;
                 store(mean, load(mean) / overlap);
             }
-            if (request.marginals) this->write_rows(beta_ + v * W, kBlock, parity, first, request.marginals, T);
-            if (request.best_tags) write_best(beta_ + v * W, parity, first, request.best_tags);
+            if (outputs.marginals) this->write_rows(beta_ + v * W, kBlock, parity, first, outputs.marginals, T);
+            if (outputs.best_tags) write_best(beta_ + v * W, parity, first, outputs.best_tags);
         }
     }
 
@@ -264,7 +264,7 @@ class BregmanByPosition : public PositionProjections<Score, Real, kShared> {
             gold_[i] = halves_[i % 2].exp_lam[tags[i] * stride_ + kMargin + i / 2];
         for (int64_t i = 0; i < sentence.L; i += W) store(gold_ + i, vlog(load(gold_ + i)));
     }
-    // The reparametrised score of a gold arc, after `read_gold`.
+    // The reduced score of a gold arc, after `read_gold`.
     double gold_score(int64_t e, int64_t s, int64_t t) const {
         return share(e, s) - double(gold_[e]) + sentence.arc_score(e, s, t) + share(e + 1, t) +
                double(gold_[e + 1]);

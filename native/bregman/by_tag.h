@@ -7,7 +7,7 @@
 // side: half of it, at the two ends all of it. A projection is two products with the exponentiated transitions;
 // positions whose messages underflow are projected in log space.
 #pragma once
-#include "request.h"
+#include "sentence_outputs.h"
 
 #include <utility>
 
@@ -48,24 +48,25 @@ template <class Score, class Real> class BregmanByTag {
         for (int64_t i = 0; i < L; ++i) update_weights(i);
     }
 
-    // Runs the steps k0 .. k1 - 1. Step k of position i needs step k - 1 of its neighbours. Loop order: along the
-    // fronts i + k = p = constant, on which all of that has happened, so an edge is read, used by all steps, and
-    // finished while it is in the cache. `enter(e)` is called before the first step that reads edge e, and
+    // Runs the steps k0 .. k1 - 1. Step k of position i needs step k - 1 of its neighbours. Loop order: fronts p, and
+    // on a front all pairs (i, k) with i + k = p; the earlier fronts have made the steps that these need. So an edge
+    // is read, used by all steps, and finished while it is in the cache.
+    // `enter(e)` is called before the first step that reads edge e, and
     // `leave(e)` after the last.
     template <class Enter, class Leave>
     void sweep(int64_t k0, int64_t k1, Enter enter, Leave leave) {
         const int64_t m = sentence.L - 1, reach = k1 - k0 - 1;
-        int64_t entered = 0, left_behind = 0;
+        int64_t entered = 0, finished = 0;
         for (int64_t p = (settings_.first + k0) % 2 ? 1 : 2; k0 < k1 && p - reach < m; p += 2) {
             for (; entered <= p && entered < m; ++entered) enter(entered);
             const int64_t skipped = p < m ? 0 : p - m + 1;  // steps whose position is beyond the sentence
             for (int64_t k = k0 + skipped, i = p - skipped; k < k1 && i >= 1; ++k, --i)
                 project(i, Real(settings_.omegas[k]));
-            for (; left_behind < p - reach && left_behind < m; ++left_behind) leave(left_behind);
+            for (; finished < p - reach && finished < m; ++finished) leave(finished);
         }
-        for (; left_behind < m; ++left_behind) {
-            for (; entered <= left_behind; ++entered) enter(entered);
-            leave(left_behind);
+        for (; finished < m; ++finished) {
+            for (; entered <= finished; ++entered) enter(entered);
+            leave(finished);
         }
     }
 
@@ -88,14 +89,14 @@ template <class Score, class Real> class BregmanByTag {
     }
 
     // Runs the projections and writes what is requested. The value is D(lam), with gold tags the loss.
-    bool solve(const int64_t* tags, const Request<Score>& request, double& value, double& gap) {
+    bool solve(const int64_t* tags, const SentenceOutputs<Score>& outputs, double& value, double& residual) {
         const int64_t L = sentence.L, m = L - 1;
-        begin(request);
-        value = gap = 0;
+        begin(outputs);
+        value = residual = 0;
         if (L == 0) return true;
-        if (L == 1) return solve_single_position(tags, request, value);
+        if (L == 1) return solve_single_position(tags, outputs, value);
         auto enter = [&](int64_t e) { sentence.exponentiate_edge(e); };
-        auto leave = [&](int64_t e) { value += finish_edge(e, tags, request, gap); };
+        auto leave = [&](int64_t e) { value += finish_edge(e, tags, outputs, residual); };
         if (settings_.tolerance < 0) {
             sweep(0, settings_.iterations, enter, leave);
         } else {
@@ -103,8 +104,8 @@ template <class Score, class Real> class BregmanByTag {
             run_to_tolerance();
             for (int64_t e = 0; e < m; ++e) leave(e);
         }
-        flush_counts(request);
-        if (tags) request.gradient.subtract(tags, L, T);
+        flush_counts(outputs);
+        if (tags) outputs.gradient.subtract(tags, L, T);
         return true;
     }
 
@@ -148,7 +149,7 @@ template <class Score, class Real> class BregmanByTag {
     // How many edges are needed at the same time. Several sweeps need all edges, a single sweep those between the
     // first and the last front.
     static int64_t window(const Problem& p, const Projections& settings) {
-        if (settings.tolerance >= 0 || settings.in_parts) return p.n;
+        if (settings.tolerance >= 0 || settings.several_sweeps) return p.n;
         return settings.iterations + 2;
     }
 
@@ -278,77 +279,77 @@ template <class Score, class Real> class BregmanByTag {
 
     // max |incoming - outgoing| over all positions and tags.
     double residual() {
-        double gap = 0;
+        double residual = 0;
         bool in_log_space;
         for (int64_t e = 0; e + 1 < sentence.L; ++e) {
             sum_edge(e, in_log_space);
-            if (e > 0) gap = max_gap(gap);
+            if (e > 0) residual = max_residual(residual);
             advance();
         }
-        return gap;
+        return residual;
     }
-    // The larger of `gap` and that of the current position.
-    double max_gap(double gap) const {
+    // The larger of `residual` and that of the current position.
+    double max_residual(double residual) const {
         Vec<Real> most = {};
         for (int64_t j = 0; j < P; j += W) {
             const Vec<Real> difference = load(incoming_ + j) - load(outgoing_ + j);
             most = vmax(most, vmax(difference, -difference));
         }
         const double found = double(hmax(most));
-        return found > gap ? found : gap;
+        return found > residual ? found : residual;
     }
 
-    void begin(const Request<Score>& request) {
-        request.clear(sentence.problem, sentence.L);
+    void begin(const SentenceOutputs<Score>& outputs) {
+        outputs.clear(sentence.problem, sentence.L);
         pending_ = 0;
-        if (request.gradient.transitions && !request.gradient.every_edge)
+        if (outputs.gradient.transitions && !outputs.gradient.every_edge)
             std::memset(total_, 0, size_t(T * P) * sizeof(Real));
     }
 
-    bool solve_single_position(const int64_t* tags, const Request<Score>& request, double& value) {
+    bool solve_single_position(const int64_t* tags, const SentenceOutputs<Score>& outputs, double& value) {
         std::memcpy(outgoing_, sentence.unary, size_t(P) * sizeof(Real));
         value = softmax(outgoing_, P);
-        if (tags) value = positive(value - double(sentence.unary[tags[0]]));
-        write_position(0, outgoing_, outgoing_, request);
-        if (tags) request.gradient.subtract(tags, 1, T);
+        if (tags) value = clamp_rounding(value - double(sentence.unary[tags[0]]));
+        write_position(0, outgoing_, outgoing_, outputs);
+        if (tags) outputs.gradient.subtract(tags, 1, T);
         return true;
     }
 
     // Writes what is requested of edge e and of position e (and e + 1, if that is the last one); lam is final there.
     // Returns what the edge contributes to the value.
-    double finish_edge(int64_t e, const int64_t* tags, const Request<Score>& request, double& gap) {
+    double finish_edge(int64_t e, const int64_t* tags, const SentenceOutputs<Score>& outputs, double& residual) {
         bool in_log_space;
         const double log_sum = sum_edge(e, in_log_space);
-        const double value = tags ? positive(log_sum - gold(e, tags[e], tags[e + 1])) : log_sum;
-        if (e > 0) gap = max_gap(gap);
-        write_position(e, e > 0 ? incoming_ : outgoing_, outgoing_, request);
-        if (request.gradient.transitions) write_arcs(e, in_log_space, request.gradient);
+        const double value = tags ? clamp_rounding(log_sum - gold(e, tags[e], tags[e + 1])) : log_sum;
+        if (e > 0) residual = max_residual(residual);
+        write_position(e, e > 0 ? incoming_ : outgoing_, outgoing_, outputs);
+        if (outputs.gradient.transitions) write_arcs(e, in_log_space, outputs.gradient);
         advance();
-        if (e + 2 == sentence.L) write_position(e + 1, incoming_, incoming_, request);
+        if (e + 2 == sentence.L) write_position(e + 1, incoming_, incoming_, outputs);
         return value;
     }
 
-    // The reparametrised score of a gold arc.
+    // The reduced score of a gold arc.
     double gold(int64_t e, int64_t s, int64_t t) const {
         const int64_t from = e * P + s, to = (e + 1) * P + t;
         return (double(share_[from]) - double(lam_[from])) + sentence.arc_score(e, s, t) +
                (double(share_[to]) + double(lam_[to]));
     }
 
-    void write_position(int64_t i, const Real* in, const Real* out, const Request<Score>& request) {
-        if (request.gradient.unary)
+    void write_position(int64_t i, const Real* in, const Real* out, const SentenceOutputs<Score>& outputs) {
+        if (outputs.gradient.unary)
             for (int64_t t = 0; t < T; ++t)
-                request.gradient.unary[i * T + t] = Score((in[t] + out[t]) * Real(0.5));
-        if (!request.marginals && !request.best_tags) return;
+                outputs.gradient.unary[i * T + t] = Score((in[t] + out[t]) * Real(0.5));
+        if (!outputs.marginals && !outputs.best_tags) return;
         const Real* p = out;
-        if (in != out && !request.outgoing_marginals) p = mean(i, in, out);
-        if (request.marginals)
-            for (int64_t t = 0; t < T; ++t) request.marginals[i * T + t] = Score(p[t]);
-        if (request.best_tags) {
+        if (in != out && !outputs.outgoing_marginals) p = mean(i, in, out);
+        if (outputs.marginals)
+            for (int64_t t = 0; t < T; ++t) outputs.marginals[i * T + t] = Score(p[t]);
+        if (outputs.best_tags) {
             int64_t top = 0;
             for (int64_t t = 1; t < T; ++t)
                 if (p[t] > p[top]) top = t;
-            request.best_tags[i] = top;
+            outputs.best_tags[i] = top;
         }
     }
 
@@ -401,9 +402,9 @@ template <class Score, class Real> class BregmanByTag {
         add_outer<Real>(total_, T, P, x4_, y4_, pending_);
         pending_ = 0;
     }
-    void flush_counts(const Request<Score>& request) {
-        Score* target = request.gradient.transitions;
-        if (!target || request.gradient.every_edge) return;
+    void flush_counts(const SentenceOutputs<Score>& outputs) {
+        Score* target = outputs.gradient.transitions;
+        if (!target || outputs.gradient.every_edge) return;
         add_pending();
         const Real* rows = sentence.edge_matrix(0).rows;
         for (int64_t s = 0; s < T; ++s)

@@ -12,7 +12,7 @@
 // it to sqrt(beta / alpha), without logarithm or exponential. If a sentence needs more than the range of Real,
 // `out_of_range` is set, and another solver takes it.
 #pragma once
-#include "request.h"
+#include "sentence_outputs.h"
 
 #include <limits>
 
@@ -21,7 +21,8 @@ namespace {
 // The largest ratio of two numbers of one position, as a logarithm and as a number: just inside the range of Real.
 template <class Real> constexpr Real max_log_ratio() { return sizeof(Real) == 4 ? Real(85) : Real(700); }
 template <class Real> constexpr Real max_ratio() { return sizeof(Real) == 4 ? Real(8e36) : Real(1e304); }
-// The same where some weights have underflowed to 0: lam may not lift them back into the range (e^16).
+// The largest ratio at a position where weights have underflowed to 0. It is small (e^16), so that exp(lam) cannot
+// make such a weight matter.
 constexpr double kNarrowRatio = 8.8e6;
 template <class Real> constexpr Real largest() { return sizeof(Real) == 4 ? Real(3e38) : Real(1e308); }
 
@@ -31,8 +32,8 @@ template <class Score, class Real, bool kShared> class PositionProjections {
     static constexpr bool kHasBoundedFastPath = !kShared;
 
     PositionProjections(const Problem& p, const SharedTransitions<Score, Real>& shared, const Projections& settings)
-        : sentence(p, shared, 1), T(p.tags), settings_(settings),
-          // An odd number of vectors: rows that are a power of two apart would share few cache lines.
+        : sentence(p, shared, 1), T(p.num_tags), settings_(settings),
+          // An odd number of vectors: rows that are a power of two apart would compete for the same few cache sets.
           stride_(2 * W * (p.n / (4 * W) + 1) + 3 * kMargin) {
         for (int parity = 0; parity < 2; ++parity) {
             ParityHalf& half = halves_[parity];
@@ -58,7 +59,7 @@ template <class Score, class Real, bool kShared> class PositionProjections {
     void start(const Score* given) {
         const int64_t L = sentence.L, P = sentence.P;
         out_of_range_ = false;
-        normalized_ = settings_.in_parts;
+        normalized_ = settings_.several_sweeps;
         if (sentence.problem.unary)  // otherwise the scores are folded already
             for (int64_t k = P; k < (L - 1) * P; ++k) sentence.unary[k] *= Real(0.5);
         for (int parity = 0; parity < 2; ++parity) {
@@ -92,7 +93,7 @@ template <class Score, class Real, bool kShared> class PositionProjections {
     template <class Enter, class Leave>
     void sweep(int64_t k0, int64_t k1, Enter enter, Leave leave) {
         const int64_t blocks = (count(0) + kBlock - 1) / kBlock;
-        for (int64_t p = 0, left_behind = 0; left_behind < blocks && !out_of_range_; ++p) {
+        for (int64_t p = 0, finished = 0; finished < blocks && !out_of_range_; ++p) {
             if (p < blocks) enter(p * kBlock);
             int64_t q = p;
             for (int64_t k = k0; k < k1; ++k) {
@@ -103,7 +104,7 @@ template <class Score, class Real, bool kShared> class PositionProjections {
                 if (left > W) project<2>(parity, h, k);
                 else if (left > 0) project<1>(parity, h, k);
             }
-            if (q > 0) leave(left_behind++ * kBlock);
+            if (q > 0) leave(finished++ * kBlock);
         }
     }
     void sweep(int64_t k0, int64_t k1) {
@@ -316,7 +317,7 @@ template <class Score, class Real, bool kShared> class PositionProjections {
 
     void finish_step(int parity, int64_t h, const Block& block) {
         // A certificate holds at any lam, so certified decoding tolerates rounding errors by underflow.
-        const Real least = settings_.in_parts ? std::numeric_limits<Real>::min() * 10 : underflow_limit<Real>();
+        const Real least = settings_.several_sweeps ? std::numeric_limits<Real>::min() * 10 : underflow_limit<Real>();
         // Within these limits beta / alpha and the messages are finite.
         out_of_range_ |= !block.messages.within(least, largest<Real>() * underflow_limit<Real>());
         out_of_range_ |= !block.ratios.within(least, 1 / least);

@@ -15,14 +15,14 @@ void run_bregman_solvers(const Problem& p, const SolverList& solvers, Statuses& 
         if (!statuses.any_unsolved()) return;
         if (solver == Solver::kBregmanByPosition) {
             const auto accepts = [&](int64_t b) {
-                return statuses.is_unsolved(b) && accepts_by_position<Score>(p.tags, p.lengths[b]);
+                return statuses.is_unsolved(b) && accepts_by_position<Score>(p.num_tags, p.lengths[b]);
             };
             if (p.shared) run(Type<BregmanByPosition<Score, Score, true>>(), shared, accepts);
             else run(Type<BregmanByPosition<Score, Score, false>>(), shared, accepts);
         } else if (solver == Solver::kBregmanByPositionInDouble) {
             if constexpr (sizeof(Score) == 4) {
                 const auto accepts = [&](int64_t b) {
-                    return statuses[b] == kOutOfRange && accepts_by_position<double>(p.tags, p.lengths[b]);
+                    return statuses[b] == kOutOfRange && accepts_by_position<double>(p.num_tags, p.lengths[b]);
                 };
                 bool any = false;
                 for (int64_t b = 0; b < p.batch; ++b) any |= accepts(b);

@@ -14,7 +14,7 @@ template <class Score> struct Gradient {
 
     Gradient(const Problem& p, const Outputs& out, int64_t b)
         : every_edge(!p.shared || out.every_edge) {
-        const int64_t T = p.tags, m = p.n > 0 ? p.n - 1 : 0;
+        const int64_t T = p.num_tags, m = p.n > 0 ? p.n - 1 : 0;
         unary = out.unary_gradient ? static_cast<Score*>(out.unary_gradient) + b * p.n * T : nullptr;
         transitions = out.transition_gradient
                    ? static_cast<Score*>(out.transition_gradient) + b * (every_edge ? m * T * T : T * T)
@@ -23,7 +23,7 @@ template <class Score> struct Gradient {
 
     // Writes zeros beyond the length, and where expected counts will be summed.
     void clear(const Problem& p, int64_t L) const {
-        const int64_t T = p.tags, m = p.n > 0 ? p.n - 1 : 0, edges = L > 0 ? L - 1 : 0;
+        const int64_t T = p.num_tags, m = p.n > 0 ? p.n - 1 : 0, edges = L > 0 ? L - 1 : 0;
         if (unary) std::memset(unary + L * T, 0, size_t((p.n - L) * T) * sizeof(Score));
         if (transitions && every_edge)
             std::memset(transitions + edges * T * T, 0, size_t((m - edges) * T * T) * sizeof(Score));
@@ -61,6 +61,6 @@ BCRF_INLINE void write_edge(
 }
 
 // Clips rounding errors of a quantity that is never negative.
-BCRF_INLINE double positive(double x) { return x > 0 ? x : 0; }
+BCRF_INLINE double clamp_rounding(double x) { return x > 0 ? x : 0; }
 
 }  // namespace

@@ -20,7 +20,7 @@ template <class Real> BCRF_INLINE Real max_of(const Real* x, int64_t P) {
     return hmax(most);
 }
 
-// Collects properties of scores, of which any number may be added.
+// Accumulates the minimum and the validity of scores. `add` may be called any number of times.
 template <class Score> class ScoreScan {
   public:
     // Adds `count` scores and returns the largest of each lane.

@@ -5,7 +5,7 @@
 //     unary            [position][tag], rows of P; -inf for removed tags and padding
 //     exponentials     shared transitions: one [from][to] matrix with rows of P, and its transpose;
 //                      per-edge transitions: [slot][from][to] with rows of T, slot = edge % window
-//     reachable bits   [position][word], allowed arcs [edge][from][word]; 64 tags per word
+//     live bits        [position][word], allowed arcs [edge][from][word]; 64 tags per word
 #pragma once
 #include "../simd/products.h"
 #include "transitions.h"
@@ -47,12 +47,12 @@ template <class Score, class Real, int N> class Sentence {
 
     // `window`: how many edges a solver needs at the same time.
     Sentence(const Problem& p, const SharedTransitions<Score, Real>& s, int64_t window)
-        : problem(p), shared(s), T(p.tags), P(p.tags), words_((p.tags + 63) / 64),
+        : problem(p), shared(s), T(p.num_tags), P(p.num_tags), words_((p.num_tags + 63) / 64),
           scale_(Real(p.scale)) {
         const int64_t n = p.n + 1;
         unary.allocate(n * P);
         transition_max.allocate(n);
-        reachable_.allocate(n * words_);
+        live_bits_.allocate(n * words_);
         if (!p.shared) {
             window_ = window < n ? window : n;
             if (window_ < 1) window_ = 1;
@@ -78,7 +78,7 @@ template <class Score, class Real, int N> class Sentence {
         if (!(problem.unary ? read_unary(removed) : read_folded())) return false;
         for (int64_t e = 0; bounded_ && e + 1 < L; ++e) transition_max[e] = 0;
         if (L > 1 && !bounded_ && !scan_transitions(removed)) return false;
-        return removed && problem.unary ? remove_unreachable_tags() : true;
+        return removed && problem.unary ? trim_dead_tags() : true;
     }
     bool bounded() const { return bounded_; }
     void note_magnitude(Mask<Real> largest) { largest_ = largest > largest_ ? largest : largest_; }
@@ -151,7 +151,7 @@ template <class Score, class Real, int N> class Sentence {
     bool bounded_ = false;     // on the bounded fast path
     Mask<Real> largest_ = {};  // bit patterns of the largest magnitudes on that path
     Array<Real> ring_;
-    Array<uint64_t> reachable_, arc_bits_;  // tags that lie on a path; arcs that are not removed
+    Array<uint64_t> live_bits_, arc_bits_;  // tags that lie on a path; arcs that are not removed
     Array<Score> constrained_;  // [n-1][T][T]: given transitions, -inf where not allowed
     enum { kNoArcs, kSameOnEveryEdge, kAnyArcs } removed_arcs_ = kNoArcs;
 
@@ -242,12 +242,12 @@ template <class Score, class Real, int N> class Sentence {
 
     // Sets the unary scores of tags that lie on no path to -inf: one pass forward, one pass backward over the
     // edges. Returns false if no path is left.
-    bool remove_unreachable_tags() {
-        uint64_t* reachable = reachable_;
-        for (int64_t i = 0; i < L; ++i) mark_present(unary + i * P, T, reachable + i * words_);
+    bool trim_dead_tags() {
+        uint64_t* live = live_bits_;
+        for (int64_t i = 0; i < L; ++i) mark_present(unary + i * P, T, live + i * words_);
         for (int64_t e = 0; e + 1 < L; ++e) {
-            const uint64_t *arcs = allowed_bits(e), *here = reachable + e * words_;
-            uint64_t* next = reachable + (e + 1) * words_;
+            const uint64_t *arcs = allowed_bits(e), *here = live + e * words_;
+            uint64_t* next = live + (e + 1) * words_;
             for (int64_t w = 0; arcs && w < words_; ++w) {
                 uint64_t reached = 0;
                 for (int64_t s = 0; s < T; ++s)
@@ -256,10 +256,10 @@ template <class Score, class Real, int N> class Sentence {
             }
             if (!any_bit(next)) return false;
         }
-        if (!any_bit(reachable)) return false;
+        if (!any_bit(live)) return false;
         for (int64_t e = L - 2; e >= 0; --e) {
-            const uint64_t *arcs = allowed_bits(e), *next = reachable + (e + 1) * words_;
-            uint64_t* here = reachable + e * words_;
+            const uint64_t *arcs = allowed_bits(e), *next = live + (e + 1) * words_;
+            uint64_t* here = live + e * words_;
             if (!arcs) continue;
             for (int64_t s = 0; s < T; ++s) {
                 uint64_t reaches = 0;
@@ -270,7 +270,7 @@ template <class Score, class Real, int N> class Sentence {
         }
         for (int64_t i = 0; i < L; ++i)
             for (int64_t t = 0; t < T; ++t)
-                if (!(reachable[i * words_ + t / 64] >> (t % 64) & 1))
+                if (!(live[i * words_ + t / 64] >> (t % 64) & 1))
                     unary[i * P + t] = -infinity<Real>();
         return true;
     }

@@ -97,8 +97,8 @@ BCRF_INLINE void transpose_from_lanes(const Real* rows, int64_t count, Real* con
         for (int64_t r = 0; r < W; ++r) to[r][c] = rows[c * W + r];
 }
 
-// What all sentences and threads share: the exponentials of shared transitions, or of per-edge transitions
-// which of them are removed from every edge.
+// Tables that all sentences and threads share. For shared transitions they hold the exponentials; for per-edge
+// transitions they say which transitions are removed from every edge.
 template <class Score, class Real> struct SharedTransitions {
     Array<Real> rows, columns;  // shared: [T][P] exponentials, and the transposed matrix
     Array<Score> removal;       // per edge: [T][T], -inf where `problem.allowed` is false, else 0
@@ -106,7 +106,7 @@ template <class Score, class Real> struct SharedTransitions {
     ScoreRange range;           // of shared transitions
 
     explicit SharedTransitions(const Problem& problem) {
-        const int64_t T = problem.tags, P = padded<Real>(T);
+        const int64_t T = problem.num_tags, P = padded<Real>(T);
         if (!problem.shared && !problem.allowed) return;
         if (!problem.shared) {
             removal.allocate(padded<Score>(T * T));

@@ -32,7 +32,7 @@ template <class Real, int N, bool kShared> class ForwardBackwardBySentence {
     static constexpr int64_t W = lanes<Real>();
 
     ForwardBackwardBySentence(const Problem& p, const int64_t* tags, const Outputs& out)
-        : problem_(p), tags_(tags), out_(out), T{p.tags}, size_{p.tags * p.tags},
+        : problem_(p), tags_(tags), out_(out), T{p.num_tags}, size_{p.num_tags * p.num_tags},
           scale_(Real(p.scale)), needs_gradient_(out.unary_gradient || out.transition_gradient) {
         for (Array<Real>* a : {&weight_, &alpha_, &beta_, &after_}) a->allocate(p.n * T * W);
         for (Array<Real>* a : {&unary_max_, &alpha_max_, &after_max_}) a->allocate(p.n * W);
@@ -155,7 +155,7 @@ template <class Real, int N, bool kShared> class ForwardBackwardBySentence {
     // Exponentiates shared transitions, which solver_selection.h has found to be in bounds.
     static void exponentiate_shared(const Problem& p, Real* out) {
         const Real *scores = static_cast<const Real*>(p.transitions), scale = Real(p.scale);
-        const int64_t size = p.tags * p.tags;
+        const int64_t size = p.num_tags * p.num_tags;
         Mask<Real> largest = {};
         for (int64_t k = 0; k < size; k += W) {
             const Vec<Real> x = load_first<Real>(scores + k, size - k, Real(0));
@@ -410,7 +410,7 @@ template <class Real, int N, bool kShared> class ForwardBackwardBySentence {
         }
     }
 
-    // Sums log A(w). Every message was divided by the maximum of the message before.
+    // Computes A(w), the log-partition. Every message was divided by the maximum of the message before.
     void log_partition(double* value) const {
         for (int64_t r = 0; r < W; r += lanes<double>()) {
             Vec<double> sum = {};

@@ -162,10 +162,10 @@ template <class Score, class Real, int N> class ForwardBackwardByTag {
             terms_[e + 1] =
                 double(beta_[e * P + tags[e]]) / double(after_[(e + 1) * P + tags[e + 1]]);
         log_terms(L);
-        double total = positive(terms_[0]);
+        double total = clamp_rounding(terms_[0]);
         for (int64_t e = 0; e + 1 < L; ++e) {
             const double score = sentence.arc_score(e, tags[e], tags[e + 1]) - double(sentence.transition_max[e]);
-            total += positive(terms_[e + 1] - score);
+            total += clamp_rounding(terms_[e + 1] - score);
         }
         return total;
     }

@@ -87,7 +87,7 @@ void run_by_tag(const Problem& p, const int64_t* gold, const Outputs& out, Statu
         run_unsolved<Score, Score, Solver>(p, gold, out, statuses);
     };
 #ifdef __AVX2__
-    switch (padded<Score>(p.tags) / lanes<Score>()) {
+    switch (padded<Score>(p.num_tags) / lanes<Score>()) {
         case 1: return run(std::integral_constant<int, 1>());
         case 2: return run(std::integral_constant<int, 2>());
         case 3: return run(std::integral_constant<int, 3>());
@@ -108,8 +108,8 @@ template <class Score> int64_t crf(const Problem& p, const int64_t* gold, const 
         if (!statuses.any_unsolved()) break;
         if (solver == Solver::kCrfBySentence) {
             // Known to the compiler: IOB2 tags of four entity types, and the universal parts of speech.
-            if (p.tags == 9) run_by_sentence<Score, 9>(p, gold, out, statuses);
-            else if (p.tags == 17) run_by_sentence<Score, 17>(p, gold, out, statuses);
+            if (p.num_tags == 9) run_by_sentence<Score, 9>(p, gold, out, statuses);
+            else if (p.num_tags == 17) run_by_sentence<Score, 17>(p, gold, out, statuses);
             else run_by_sentence<Score, 0>(p, gold, out, statuses);
         } else if (solver == Solver::kCrfByTag) {
             run_by_tag<Score>(p, gold, out, statuses);

@@ -59,11 +59,11 @@ template <class Score> class ForwardBackwardInLogSpace {
 
     double loss(const int64_t* tags) {
         std::memcpy(row_, first_, size_t(P) * sizeof(double));
-        double total = positive(softmax(+row_, P) - first_[tags[0]]);
+        double total = clamp_rounding(softmax(+row_, P) - first_[tags[0]]);
         for (int64_t e = 0; e + 1 < sentence.L; ++e) {
             after(e);
             const double gold = sentence.arc_score(e, tags[e], tags[e + 1]) + y_[tags[e + 1]];
-            total += positive(beta_[e * P + tags[e]] - gold);
+            total += clamp_rounding(beta_[e * P + tags[e]] - gold);
         }
         return total;
     }

@@ -14,7 +14,7 @@
 #include "tensors.h"
 
 using namespace nb::literals;
-using bcrf::Number;
+using bcrf::DType;
 using bcrf::View;
 
 namespace {
@@ -43,7 +43,7 @@ InstructionSet chosen = supported().back();
 // A problem and the tensors that hold it. `lengths` may be None: all sentences have length n.
 struct Call {
     bcrf::Problem problem = {};
-    Number number = Number::kOther;
+    DType dtype = DType::kOther;
 
     Call(nb::handle unary, nb::handle transitions, nb::handle lengths, int64_t threads, double scale = 1) {
         View view;
@@ -65,7 +65,7 @@ struct Call {
     }
 
     template <class Body> bool run(Body body) const {
-        const bcrf::Kernels& kernels = number == Number::kDouble ? chosen.for_double : chosen.for_float;
+        const bcrf::Kernels& kernels = dtype == DType::kDouble ? chosen.for_double : chosen.for_float;
         const nb::gil_scoped_release release;
         return body(kernels, problem) == 0;
     }
@@ -78,19 +78,19 @@ struct Call {
         if (tensor.is_none()) return nullptr;
         View view;
         keep(tensor, dims, view);
-        if (view.number != Number::kInt) throw std::invalid_argument("expected int64");
+        if (view.dtype != DType::kInt) throw std::invalid_argument("expected int64");
         return static_cast<const int64_t*>(view.data);
     }
-    // Sets the transitions that are not removed from every edge; None: all.
+    // Sets which transitions are allowed; the others are removed from every edge. None: all are allowed.
     void set_allowed(nb::handle allowed) {
         if (allowed.is_none()) return;
         View view;
         keep(allowed, 2, view);
-        if (problem.shared || view.number != Number::kBool)
-            throw std::invalid_argument("expected bool, and pairs for every edge");
+        if (problem.shared || view.dtype != DType::kBool)
+            throw std::invalid_argument("allowed must be bool, and needs transitions per edge");
         problem.allowed = static_cast<const bool*>(view.data);
     }
-    nb::object make(Number kind, std::initializer_list<int64_t> shape, void*& data) const {
+    nb::object make(DType kind, std::initializer_list<int64_t> shape, void*& data) const {
         View view;
         nb::object tensor = bcrf::make_tensor(kind, shape, view);
         data = view.data;
@@ -102,16 +102,16 @@ struct Call {
     std::vector<int64_t> full_;
 
     void set_unary(const View& view, int64_t n) {
-        number = view.number;
-        if (view.dims != 3 || (number != Number::kFloat && number != Number::kDouble))
+        dtype = view.dtype;
+        if (view.dims != 3 || (dtype != DType::kFloat && dtype != DType::kDouble))
             throw std::invalid_argument("expected float32 or float64 scores with 3 dimensions");
-        problem.batch = view.shape[0], problem.n = n, problem.tags = view.shape[2];
+        problem.batch = view.shape[0], problem.n = n, problem.num_tags = view.shape[2];
         problem.unary_strides[0] = view.strides[0], problem.unary_strides[1] = view.strides[1];
     }
     void set_transitions(nb::handle transitions, nb::handle lengths, int64_t threads, double scale) {
         View view;
         keep(transitions, 2, view);
-        if (view.number != number) throw std::invalid_argument("scores differ in dtype");
+        if (view.dtype != dtype) throw std::invalid_argument("scores differ in dtype");
         problem.transitions = view.data;
         problem.shared = view.dims == 2;
         if (!problem.shared)
@@ -133,16 +133,16 @@ struct ValueAndGradient {
 
     ValueAndGradient(const Call& call, bool by_unary, bool by_pair, bool every_edge, bool in_double) {
         const bcrf::Problem& p = call.problem;
-        out.value_in_double = in_double || call.number == Number::kDouble;
-        value = call.make(out.value_in_double ? Number::kDouble : Number::kFloat, {p.batch}, out.value);
-        if (by_unary) unary = call.make(call.number, {p.batch, p.n, p.tags}, out.unary_gradient);
+        out.value_in_double = in_double || call.dtype == DType::kDouble;
+        value = call.make(out.value_in_double ? DType::kDouble : DType::kFloat, {p.batch}, out.value);
+        if (by_unary) unary = call.make(call.dtype, {p.batch, p.n, p.num_tags}, out.unary_gradient);
         out.every_edge = every_edge;
         const int64_t m = p.n > 0 ? p.n - 1 : 0;
         if (by_pair && p.shared && !every_edge) {
-            transitions = call.make(call.number, {p.batch, p.tags, p.tags}, out.transition_gradient);
-            total = call.make(call.number, {p.tags, p.tags}, out.transition_gradient_sum);
+            transitions = call.make(call.dtype, {p.batch, p.num_tags, p.num_tags}, out.transition_gradient);
+            total = call.make(call.dtype, {p.num_tags, p.num_tags}, out.transition_gradient_sum);
         } else if (by_pair) {
-            transitions = call.make(call.number, {p.batch, m, p.tags, p.tags}, out.transition_gradient);
+            transitions = call.make(call.dtype, {p.batch, m, p.num_tags, p.num_tags}, out.transition_gradient);
         }
     }
     nb::object result(bool solved) const {
@@ -180,7 +180,7 @@ nb::object bregman(
     }));
 }
 
-nb::object flow(
+nb::object bregman_result(
     nb::handle unary, nb::handle transitions, nb::handle lengths, int64_t threads,
     const std::vector<double>& omegas, int64_t first, double tolerance, bool gauge_right,
     bool outgoing) {
@@ -190,16 +190,16 @@ nb::object flow(
     out.value_in_double = true;
     out.outgoing_marginals = outgoing;
     void* residual;
-    const nb::object value = call.make(Number::kDouble, {p.batch}, out.value);
-    const nb::object gap = call.make(Number::kDouble, {p.batch}, residual);
-    const nb::object lam = call.make(call.number, {p.batch, p.n, p.tags}, out.dual);
-    const nb::object marginals = call.make(call.number, {p.batch, p.n, p.tags}, out.marginals);
+    const nb::object value = call.make(DType::kDouble, {p.batch}, out.value);
+    const nb::object residuals = call.make(DType::kDouble, {p.batch}, residual);
+    const nb::object lam = call.make(call.dtype, {p.batch, p.n, p.num_tags}, out.dual);
+    const nb::object marginals = call.make(call.dtype, {p.batch, p.n, p.num_tags}, out.marginals);
     out.residual = static_cast<double*>(residual);
     const bcrf::Projections steps = projections(omegas, first, tolerance, gauge_right);
     const bool solved = call.run([&](auto& kernels, auto& problem) {
         return kernels.bregman(problem, steps, nullptr, out);
     });
-    return solved ? nb::object(nb::make_tuple(value, gap, lam, marginals)) : nb::none();
+    return solved ? nb::object(nb::make_tuple(value, residuals, lam, marginals)) : nb::none();
 }
 
 nb::object most_probable(
@@ -210,7 +210,7 @@ nb::object most_probable(
     bcrf::Outputs out = {};
     out.outgoing_marginals = outgoing;
     void* best;
-    const nb::object tags = call.make(Number::kInt, {call.problem.batch, call.problem.n}, best);
+    const nb::object tags = call.make(DType::kInt, {call.problem.batch, call.problem.n}, best);
     out.best_tags = static_cast<int64_t*>(best);
     const bcrf::Projections steps = projections(omegas, first, tolerance, gauge_right);
     const bool solved = call.run([&](auto& kernels, auto& problem) {
@@ -230,24 +230,24 @@ nb::object project(
     steps.start = view.data;
     bcrf::Outputs out = {};
     const nb::object dual =
-        call.make(call.number, {view.shape[0], view.shape[1], view.shape[2]}, out.dual);
+        call.make(call.dtype, {view.shape[0], view.shape[1], view.shape[2]}, out.dual);
     const bool solved = call.run([&](auto& kernels, auto& problem) {
         return kernels.bregman(problem, steps, nullptr, out);
     });
     return solved ? dual : nb::none();
 }
 
-// Output tensors for tags [B, n] and scores [B]; these are double, or without `in_double` of the dtype of the
-// given scores.
+// Output tensors for tags [B, n] and scores [B]. The scores are double if `in_double`; otherwise they have the
+// dtype of the given scores.
 struct PathsAndScores {
     void *tags_data, *score_data;
     nb::object tags, score;
     std::vector<double> scores;
 
     PathsAndScores(const Call& call, bool in_double)
-        : tags(call.make(Number::kInt, {call.problem.batch, call.problem.n}, tags_data)),
-          score(call.make(in_double ? Number::kDouble : call.number, {call.problem.batch}, score_data)),
-          scores(size_t(call.problem.batch)), narrow_(!in_double && call.number == Number::kFloat) {}
+        : tags(call.make(DType::kInt, {call.problem.batch, call.problem.n}, tags_data)),
+          score(call.make(in_double ? DType::kDouble : call.dtype, {call.problem.batch}, score_data)),
+          scores(size_t(call.problem.batch)), narrow_(!in_double && call.dtype == DType::kFloat) {}
     int64_t* best() const { return static_cast<int64_t*>(tags_data); }
     void write_scores() const {
         for (size_t b = 0; b < scores.size(); ++b)
@@ -277,7 +277,7 @@ nb::object certified(
     const Call call(unary, transitions, lengths, threads);
     PathsAndScores paths(call, in_double);
     void* proved;
-    const nb::object certain = call.make(Number::kBool, {call.problem.batch}, proved);
+    const nb::object certain = call.make(DType::kBool, {call.problem.batch}, proved);
     const bcrf::Projections steps = projections(omegas, 1, -1, false);
     const bool solved = call.run([&](auto& kernels, auto& problem) {
         return kernels.certified(
@@ -298,12 +298,12 @@ nb::object scan_mask(nb::handle mask, nb::handle tags) {
     if (!mask.is_none()) kept[0] = bcrf::packed(mask, 0, mask_view);
     if (!tags.is_none()) kept[1] = bcrf::packed(tags, 0, tags_view);
     const View& given = mask.is_none() ? tags_view : mask_view;
-    if (given.dims != 2 || (!mask.is_none() && mask_view.number != Number::kBool) ||
-        (!tags.is_none() && tags_view.number != Number::kInt))
+    if (given.dims != 2 || (!mask.is_none() && mask_view.dtype != DType::kBool) ||
+        (!tags.is_none() && tags_view.dtype != DType::kInt))
         throw std::invalid_argument("expected a bool mask [B, n] or int64 tags [B, n]");
     const int64_t batch = given.shape[0], n = given.shape[1];
-    const nb::object keep = bcrf::make_tensor(Number::kBool, {batch, n}, keep_view);
-    const nb::object lengths = bcrf::make_tensor(Number::kInt, {batch}, lengths_view);
+    const nb::object keep = bcrf::make_tensor(DType::kBool, {batch, n}, keep_view);
+    const nb::object lengths = bcrf::make_tensor(DType::kInt, {batch}, lengths_view);
     const bcrf::MaskScan found = bcrf::scan_mask(
         mask_view, tags_view, batch, n, static_cast<bool*>(keep_view.data),
         static_cast<int64_t*>(lengths_view.data));
@@ -316,12 +316,12 @@ nb::object add_start_end(nb::handle unary, nb::handle start_end, nb::handle leng
     View scores, added, ends, result;
     const nb::object kept[] = {
         bcrf::packed(unary, 1, scores), bcrf::packed(start_end, 1, added), bcrf::packed(lengths, 1, ends)};
-    if (scores.dims != 3 || added.number != scores.number || ends.number != Number::kInt)
+    if (scores.dims != 3 || added.dtype != scores.dtype || ends.dtype != DType::kInt)
         throw std::invalid_argument("expected [B, n, T] and [2T] of one dtype, and int64 lengths");
     const nb::object tensor =
-        bcrf::make_tensor(scores.number, {scores.shape[0], scores.shape[1], scores.shape[2]}, result);
+        bcrf::make_tensor(scores.dtype, {scores.shape[0], scores.shape[1], scores.shape[2]}, result);
     const int64_t* length = static_cast<const int64_t*>(ends.data);
-    if (scores.number == Number::kDouble) bcrf::add_start_end<double>(scores, added.data, length, result.data);
+    if (scores.dtype == DType::kDouble) bcrf::add_start_end<double>(scores, added.data, length, result.data);
     else bcrf::add_start_end<float>(scores, added.data, length, result.data);
     return tensor;
 }
@@ -331,9 +331,9 @@ nb::object add_start_end(nb::handle unary, nb::handle start_end, nb::handle leng
 nb::object sum_start_end(nb::handle by_unary, nb::handle lengths) {
     View gradient, ends, result;
     const nb::object kept[] = {bcrf::packed(by_unary, 1, gradient), bcrf::packed(lengths, 1, ends)};
-    const nb::object tensor = bcrf::make_tensor(gradient.number, {2 * gradient.shape[2]}, result);
+    const nb::object tensor = bcrf::make_tensor(gradient.dtype, {2 * gradient.shape[2]}, result);
     const int64_t* length = static_cast<const int64_t*>(ends.data);
-    if (gradient.number == Number::kDouble) bcrf::sum_start_end<double>(gradient, length, result.data);
+    if (gradient.dtype == DType::kDouble) bcrf::sum_start_end<double>(gradient, length, result.data);
     else bcrf::sum_start_end<float>(gradient, length, result.data);
     return tensor;
 }
@@ -349,16 +349,16 @@ bool scale(nb::handle grad, nb::handle unary, nb::handle transitions) {
     View by;
     const nb::object kept = bcrf::packed(grad, 0, by);
     if (by.shape[0] != 1 && by.strides[0] != 0) return false;
-    const bool in_double = by.number == Number::kDouble;
-    if (by.shape[0] == 0 || (!in_double && by.number != Number::kFloat)) return false;
+    const bool in_double = by.dtype == DType::kDouble;
+    if (by.shape[0] == 0 || (!in_double && by.dtype != DType::kFloat)) return false;
     const double factor =
         in_double ? *static_cast<const double*>(by.data) : double(*static_cast<const float*>(by.data));
     if (factor == 1) return true;
-    for (const nb::handle slope : {unary, transitions}) {
-        if (slope.is_none()) continue;
+    for (const nb::handle gradient : {unary, transitions}) {
+        if (gradient.is_none()) continue;
         View view;
-        bcrf::packed(slope, 4, view);
-        if (view.number == Number::kDouble) multiply<double>(view.data, view.size(), factor);
+        bcrf::packed(gradient, 4, view);
+        if (view.dtype == DType::kDouble) multiply<double>(view.data, view.size(), factor);
         else multiply<float>(view.data, view.size(), factor);
     }
     return true;
@@ -397,7 +397,7 @@ NB_MODULE(_native, m) {
     m.def(
         "bregman", bregman, given, given, maybe, maybe, maybe, given, given, given, given, given,
         given, given, given, given);
-    m.def("flow", flow, given, given, maybe, given, given, given, given, given, given);
+    m.def("bregman_result", bregman_result, given, given, maybe, given, given, given, given, given, given);
     m.def(
         "most_probable", most_probable, given, given, maybe, given, given, given, given, given,
         given, given);

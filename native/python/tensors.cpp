@@ -48,16 +48,17 @@ enum Code : uint8_t { kInt = 0, kFloat = 2, kBool = 6 };
 }  // namespace dl
 
 const dl::Exchange* exchange = nullptr;
-// Used if torch has no such table. They are never released: when Python clears its modules it is too late.
+// Used if torch has no exchange table. These references are never released: a destructor would run after Python
+// has cleared its modules.
 PyObject *torch_empty, *dtypes[4], *cpu;
 
-Number number_of(const dl::Tensor& x) {
-    if (x.dtype.lanes != 1) return Number::kOther;
-    if (x.dtype.code == dl::kFloat && x.dtype.bits == 32) return Number::kFloat;
-    if (x.dtype.code == dl::kFloat && x.dtype.bits == 64) return Number::kDouble;
-    if (x.dtype.code == dl::kInt && x.dtype.bits == 64) return Number::kInt;
-    if (x.dtype.code == dl::kBool && x.dtype.bits == 8) return Number::kBool;
-    return Number::kOther;
+DType dtype_of(const dl::Tensor& x) {
+    if (x.dtype.lanes != 1) return DType::kOther;
+    if (x.dtype.code == dl::kFloat && x.dtype.bits == 32) return DType::kFloat;
+    if (x.dtype.code == dl::kFloat && x.dtype.bits == 64) return DType::kDouble;
+    if (x.dtype.code == dl::kInt && x.dtype.bits == 64) return DType::kInt;
+    if (x.dtype.code == dl::kBool && x.dtype.bits == 8) return DType::kBool;
+    return DType::kOther;
 }
 
 View view_of(nb::handle tensor) {
@@ -70,7 +71,7 @@ View view_of(nb::handle tensor) {
         view.data = static_cast<char*>(x.data) + x.byte_offset;
         view.dims = x.dims;
         for (int d = 0; d < x.dims; ++d) view.shape[d] = x.shape[d], view.strides[d] = x.strides[d];
-        view.number = number_of(x);
+        view.dtype = dtype_of(x);
     } else {
         view.data = reinterpret_cast<void*>(nb::cast<uintptr_t>(tensor.attr("data_ptr")()));
         view.dims = nb::cast<int>(tensor.attr("dim")());
@@ -82,17 +83,17 @@ View view_of(nb::handle tensor) {
         }
         const nb::object dtype = tensor.attr("dtype");
         for (int k = 0; k < 4; ++k)
-            if (dtype.is(dtypes[k])) view.number = Number(k);
+            if (dtype.is(dtypes[k])) view.dtype = DType(k);
     }
     if (!view.data && view.size() > 0) throw std::invalid_argument("a tensor has no memory");
     return view;
 }
 
-dl::Type type_of(Number number) {
-    switch (number) {
-        case Number::kFloat: return {dl::kFloat, 32, 1};
-        case Number::kDouble: return {dl::kFloat, 64, 1};
-        case Number::kInt: return {dl::kInt, 64, 1};
+dl::Type type_of(DType dtype) {
+    switch (dtype) {
+        case DType::kFloat: return {dl::kFloat, 32, 1};
+        case DType::kDouble: return {dl::kFloat, 64, 1};
+        case DType::kInt: return {dl::kInt, 64, 1};
         default: return {dl::kBool, 8, 1};
     }
 }
@@ -113,8 +114,8 @@ struct alignas(64) Result {
     int64_t shape[4], strides[4];
     size_t bytes;  // of header and elements
 
-    static Result* create(Number number, std::initializer_list<int64_t> shape) {
-        const dl::Type type = type_of(number);
+    static Result* create(DType dtype, std::initializer_list<int64_t> shape) {
+        const dl::Type type = type_of(dtype);
         int64_t count = 1;
         for (const int64_t size : shape) count *= size;
         const size_t bytes = sizeof(Result) + size_t(count) * type.bits / 8;
@@ -181,18 +182,18 @@ nb::object packed(nb::handle tensor, int count, View& view) {
     return x;
 }
 
-nb::object make_tensor(Number number, std::initializer_list<int64_t> shape, View& view) {
+nb::object make_tensor(DType dtype, std::initializer_list<int64_t> shape, View& view) {
     nb::object tensor;
     if (exchange) {
         void* object = nullptr;
-        if (exchange->to_python(&Result::create(number, shape)->managed, &object))
+        if (exchange->to_python(&Result::create(dtype, shape)->managed, &object))
             throw nb::python_error();
         tensor = nb::steal(static_cast<PyObject*>(object));
     } else {
         nb::list sizes;
         for (const int64_t size : shape) sizes.append(size);
         tensor = nb::borrow(torch_empty)(
-            sizes, nb::arg("dtype") = nb::borrow(dtypes[int(number)]),
+            sizes, nb::arg("dtype") = nb::borrow(dtypes[int(dtype)]),
             nb::arg("device") = nb::borrow(cpu));
     }
     view = view_of(tensor);

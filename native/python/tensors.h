@@ -11,14 +11,14 @@ namespace nb = nanobind;
 
 namespace bcrf {
 
-enum class Number { kFloat, kDouble, kInt, kBool, kOther };
+enum class DType { kFloat, kDouble, kInt, kBool, kOther };
 
 // The memory of a tensor. It does not own the tensor. Strides count elements.
 struct View {
     void* data = nullptr;
     int dims = 0;
     int64_t shape[4] = {}, strides[4] = {};
-    Number number = Number::kOther;
+    DType dtype = DType::kOther;
 
     int64_t size() const {
         int64_t product = 1;
@@ -43,6 +43,6 @@ void use_torch(nb::object torch);
 nb::object packed(nb::handle tensor, int count, View& view);
 
 // Returns a new, uninitialised tensor on the CPU.
-nb::object make_tensor(Number number, std::initializer_list<int64_t> shape, View& view);
+nb::object make_tensor(DType dtype, std::initializer_list<int64_t> shape, View& view);
 
 }  // namespace bcrf

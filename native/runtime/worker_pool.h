@@ -35,7 +35,7 @@ class FlushSubnormals {
 // every position counts as 16 further arcs per tag for its exponentials and divisions.
 inline int64_t useful_threads(const bcrf::Problem& p, double passes) {
 #ifdef _OPENMP
-    const double arcs = double(p.batch) * double(p.n) * double(p.tags) * double(p.tags + 16);
+    const double arcs = double(p.batch) * double(p.n) * double(p.num_tags) * double(p.num_tags + 16);
     const double useful = arcs * passes / 1e5 + 1;
     return std::max(int64_t(1), useful < double(p.threads) ? int64_t(useful) : p.threads);
 #else

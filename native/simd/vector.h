@@ -145,18 +145,6 @@ template <class V> BCRF_INLINE V vmin(V a, V b) {
 #endif
 }
 
-// a + b, computed as a * 1 + b. Some processors execute additions and maxima on the same ports; the
-// fused multiply-add runs on others, so that a loop of sums and maxima is not limited by those ports.
-BCRF_INLINE Vec<double> add_by_fma(Vec<double> a, Vec<double> b) {
-#ifdef __AVX2__
-    Vec<double> one = splat(1.0);
-    asm("" : "+x"(one));  // hides the value, or the compiler would emit an addition
-    return Vec<double>(_mm256_fmadd_pd(__m256d(a), __m256d(one), __m256d(b)));
-#else
-    return a + b;
-#endif
-}
-
 template <class V> BCRF_INLINE V vsqrt(V x) {
 #ifdef __AVX2__
     if constexpr (sizeof x[0] == 4) return V(_mm256_sqrt_ps(__m256(x)));

@@ -19,7 +19,7 @@ int64_t certified(
     const Problem& p, const Projections& settings, double temperature, int64_t* tags, double* scores,
     bool* certified) {
     Projections s = settings;
-    s.in_parts = true;
+    s.several_sweeps = true;
     const TransitionsInDouble<Score> transitions(p);
     if (transitions.has_invalid) return 1;
     Problem cold = p;

@@ -30,7 +30,7 @@ BCRF_INLINE void max_plus_block(
     for (int64_t s = 0; s < T; ++s) {
         const Vec<double> a = splat(x[s]);
         BCRF_UNROLL for (int j = 0; j < N; ++j)
-            best[j] = vmax(best[j], add_by_fma(a, load(rows + s * P + j * W)));
+            best[j] = vmax(best[j], a + load(rows + s * P + j * W));
     }
     BCRF_UNROLL for (int j = 0; j < N; ++j) store(out + j * W, best[j]);
 }
@@ -61,7 +61,7 @@ template <class Score> struct TransitionsInDouble {
 
     explicit TransitionsInDouble(const Problem& p) {
         if (!p.shared) return;
-        const int64_t T = p.tags, P = padded<double>(T);
+        const int64_t T = p.num_tags, P = padded<double>(T);
         const Score* scores = static_cast<const Score*>(p.transitions);
         for (Array<double>* a : {&rows, &columns}) a->allocate(T * P);
         convert_to_double(scores, T, P, +rows);
@@ -75,7 +75,7 @@ template <class Score> struct TransitionsInDouble {
 template <class Score> class Viterbi {
   public:
     Viterbi(const Problem& p, const TransitionsInDouble<Score>& shared)
-        : problem_(p), T(p.tags), P(padded<double>(p.tags)), shared_(shared) {
+        : problem_(p), T(p.num_tags), P(padded<double>(p.num_tags)), shared_(shared) {
         for (Array<double>* a : {&best_, &incoming_}) a->allocate((p.n + 1) * P);
         for (Array<double>* a : {&x_, &next_, &y_}) a->allocate(P);
         if (!p.shared) edge_.allocate(T * P);
@@ -123,9 +123,9 @@ template <class Score> class Viterbi {
         const int64_t L = problem_.lengths[b];
         solver.write_back_dual();
         double *x = x_, *next = next_, *through = best_;
-        if (L > 1) reparametrize(b, 0, solver, temperature, y_, x);
+        if (L > 1) reduce_scores(b, 0, solver, temperature, y_, x);
         for (int64_t e = 0; e + 1 < L; ++e) {
-            reparametrize(b, e + 1, solver, temperature, y_, next);
+            reduce_scores(b, e + 1, solver, temperature, y_, next);
             max_plus_product(edge_in_double(b, e), T, P, x, through);
             Vec<double> top = splat(-infinity<double>());
             for (int64_t j = 0; j < P; j += W) {
@@ -189,7 +189,7 @@ template <class Score> class Viterbi {
                 return j + __builtin_ctz(bits);
         return 0;
     }
-    // The first tag from which a best arc into `target`, of score `max`, comes.
+    // Returns the first source tag of a best arc into `target`; `max` is the score of that arc.
     int64_t shared_best_source(const double* x, int64_t target, double max) const {
         const double* column = shared_.columns + target * P;
         for (int64_t j = 0; j < P; j += W)
@@ -210,7 +210,7 @@ template <class Score> class Viterbi {
     // The unary shares of a position with the dual: before = share + lam for the arcs that enter it, after = share - lam
     // for those that leave it.
     template <class Solver>
-    void reparametrize(
+    void reduce_scores(
         int64_t b, int64_t i, const Solver& solver, double temperature, double* before, double* after) const {
         const bool end = i == 0 || i + 1 == problem_.lengths[b];
         const Score* scores = unary(b, i);

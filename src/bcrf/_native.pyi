@@ -1,6 +1,6 @@
 """The compiled kernels. `bcrf/kernels/native.py` is their only caller, and says what they do.
 
-They return None if a sentence has no answer. A tolerance below zero is none.
+They return None if a sentence is invalid. A tolerance below zero is none.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ def crf(
     by_unary: bool,
     by_pair: bool,
     every_edge: bool,
-    wide: bool,
+    in_float64: bool,
     threads: int,
     /,
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None] | None: ...
@@ -36,7 +36,7 @@ def bregman(
     by_unary: bool,
     by_pair: bool,
     every_edge: bool,
-    wide: bool,
+    in_float64: bool,
     threads: int,
     omegas: Sequence[float],
     first: int,
@@ -44,7 +44,7 @@ def bregman(
     gauge_right: bool,
     /,
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None] | None: ...
-def flow(
+def bregman_result(
     unary: Tensor,
     pair: Tensor,
     lengths: Tensor | None,
@@ -82,16 +82,21 @@ def project(
     /,
 ) -> Tensor | None: ...
 def viterbi(
-    unary: Tensor, pair: Tensor, lengths: Tensor | None, wide: bool, threads: int, /
+    unary: Tensor, pair: Tensor, lengths: Tensor | None, in_float64: bool, threads: int, /
 ) -> tuple[Tensor, Tensor] | None: ...
 def certified(
     unary: Tensor,
     pair: Tensor,
     lengths: Tensor | None,
-    wide: bool,
+    in_float64: bool,
     threads: int,
     omegas: Sequence[float],
     temperature: float,
     /,
 ) -> tuple[Tensor, Tensor, Tensor] | None: ...
 def scale(grad: Tensor, unary: Tensor | None, pair: Tensor | None, /) -> bool: ...
+def scan_mask(
+    mask: Tensor | None, tags: Tensor | None, /
+) -> tuple[Tensor | None, Tensor | None, bool, bool]: ...
+def add_start_end(unary: Tensor, start_end: Tensor, lengths: Tensor, /) -> Tensor: ...
+def sum_start_end(by_unary: Tensor, lengths: Tensor, /) -> Tensor: ...

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from .checks import (
+    check_allowed,
     check_shapes,
     check_temperature,
     checked_lengths,
@@ -237,13 +238,7 @@ class LinearChain:
 
         Partial labels have this form: one set of allowed tags per position.
         """
-        if not isinstance(allowed, Tensor) or allowed.dtype != torch.bool:
-            kind = allowed.dtype if isinstance(allowed, Tensor) else type(allowed).__name__
-            raise TypeError(f"allowed must be a bool tensor, got {kind}")
-        if allowed.shape != self.unary.shape:
-            raise ValueError(
-                f"allowed must be [B, n, T] = {list(self.unary.shape)}, got {list(allowed.shape)}"
-            )
+        check_allowed(allowed, self.unary.shape)
         unary = torch.where(allowed.to(self.device), self.unary, -math.inf)
         return self._new(unary, self.raw_transitions, self.lengths, self.dtype, self.structure)
 

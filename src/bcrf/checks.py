@@ -20,6 +20,7 @@ from .compat.private_torch import in_vmap
 
 __all__ = [
     "Defect",
+    "check_allowed",
     "check_count",
     "check_number",
     "check_shapes",
@@ -28,7 +29,7 @@ __all__ = [
     "checks_enabled",
     "set_checks",
     "tag_out_of_range",
-    "values_visible",
+    "values_readable",
     "working_scores",
 ]
 
@@ -72,7 +73,7 @@ class set_checks:
         _setting = self._before
 
 
-def values_visible(x: Tensor) -> bool:
+def values_readable(x: Tensor) -> bool:
     """Whether Python can read values of `x` without a cost: eager mode, CPU, plain tensor."""
     return (
         not torch.compiler.is_compiling()
@@ -84,7 +85,7 @@ def values_visible(x: Tensor) -> bool:
 
 def checks_enabled(x: Tensor) -> bool:
     """Whether the checks that read values should run on `x`."""
-    return values_visible(x) if _setting is None else _setting
+    return values_readable(x) if _setting is None else _setting
 
 
 def check_count(name: str, value: object, least: int = 0) -> None:
@@ -145,6 +146,15 @@ def working_scores(
     return unary.to(working), None if transitions is None else transitions.to(working), dtype
 
 
+def check_allowed(allowed: Tensor, shape: Sequence[int], axes: str = "[B, n, T]") -> None:
+    """Raise unless `allowed` is a bool tensor of this shape; `axes` names its axes in the error."""
+    if not isinstance(allowed, Tensor) or allowed.dtype != torch.bool:
+        kind = allowed.dtype if isinstance(allowed, Tensor) else type(allowed).__name__
+        raise TypeError(f"allowed must be a bool tensor, got {kind}")
+    if allowed.shape != shape:
+        raise ValueError(f"allowed must be {axes} = {list(shape)}, got {list(allowed.shape)}")
+
+
 def check_shapes(unary: Tensor, transitions: Tensor | None) -> None:
     """Raise unless `unary` is [B, n, T] and `transitions` is [T, T] or [B, n-1, T, T]."""
     if unary.dim() != 3:
@@ -155,7 +165,7 @@ def check_shapes(unary: Tensor, transitions: Tensor | None) -> None:
     if transitions is None:
         return
     pairs = (batch, max(n - 1, 0), tags, tags)
-    # We make one comparison, of shapes with as many axes: torch.compile adds a guard for each one.
+    # We compare only with the shape of equal rank: torch.compile adds a guard for each comparison.
     if transitions.shape != ((tags, tags) if transitions.dim() == 2 else pairs):
         raise ValueError(
             f"transitions must be [T, T] = {[tags, tags]} or [B, n-1, T, T] = {list(pairs)}, "

@@ -187,8 +187,8 @@ def _certified(chain: LinearChain, iterations: int, backend: str) -> DecodedTags
     return DecodedTags(found.tags, found.certified)
 
 
-# The decoders that find a best sequence: (chain, iterations, backend) -> tags. All others take the
-# most probable tag of each position, and may use removed transitions.
+# The decoders that find a best sequence: (chain, iterations, backend) -> tags. The other decoders
+# use marginals; all of them except "constrained_mbr" may use removed transitions.
 _BEST_SEQUENCE: dict[str, Callable[[LinearChain, int, str], DecodedTags]] = {
     "map": lambda chain, _, backend: DecodedTags(map_decode(chain, backend=backend)[1]),
     "viterbi": lambda chain, _, backend: DecodedTags(viterbi(chain, backend)[1]),
@@ -337,9 +337,9 @@ def decode_for_layer(
         solver: the solver of the layer, which "mbr" and "constrained_mbr" use.
         structure: the rules that "constrained_mbr" obeys.
     """
+    if decoder == "map" and temperature == 1:
+        return map_decode(chain)[1]  # the default, without the hops of the table
     if isinstance(decoder, str) and decoder in _BEST_SEQUENCE and temperature == 1:
-        if decoder == "map":
-            return map_decode(chain)[1]
         return _BEST_SEQUENCE[decoder](chain, _DEFAULT_ITERATIONS, "auto").tags
     check_layer_decoder(decoder, temperature)
     if not isinstance(decoder, str):

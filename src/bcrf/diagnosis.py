@@ -1,6 +1,6 @@
 """Checks of the values of a problem, which find and locate errors in the data.
 
-Compiled kernels only report that a sentence has no answer. The functions here then find the reason:
+Compiled kernels only report that a sentence is invalid. The functions here then find the reason:
 a score that is NaN or +inf, a tag out of range, a gold tag or transition that is removed, a
 sentence without a path, or a sum that overflows. They read tensor values, so the `check_` functions
 do nothing unless the checks are enabled (see `bcrf.set_checks`).
@@ -78,8 +78,8 @@ def check_sums(name: str, sums: Tensor) -> Tensor:
             kind = str(sums.dtype).removeprefix("torch.")
             raise ValueError(
                 f"sentence {sentence}: the {name} is {float(sums.detach()[sentence])}, because the "
-                f"scores are so large that their sum overflows {kind}; divide them, use a wider "
-                "dtype, or set the scores of tags and transitions to remove to -inf"
+                f"scores are so large that their sum overflows {kind}; divide the scores, use a "
+                "wider dtype, or remove tags and transitions with -inf, not with huge numbers"
             )
     return sums
 

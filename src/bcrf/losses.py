@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from .chain import LinearChain
+from .checks import check_allowed
 from .inference import Solver, SolverLike, as_solver
 
 __all__ = ["loss", "partial_loss"]
@@ -15,7 +16,8 @@ def loss(solver: SolverLike, chain: LinearChain, tags: Tensor) -> Tensor:
     """Return the loss of the gold sequences, [B], >= 0, without reduction.
 
     `ForwardBackward`: negative log-likelihood A(w) - <w, y>. `Bregman`: Fenchel-Young loss
-    B(w) - <w, y>. `MeanField`, `Unstructured`: cross-entropy sum_i -log r_i(y_i). With every
+    B(w) - <w, y>, computed as its upper bound D(lam) - <w, y>. `MeanField`, `Unstructured`:
+    cross-entropy sum_i -log r_i(y_i). With every
     solver, a gold sequence that uses a removed tag or transition is an error.
 
     Args:
@@ -66,11 +68,5 @@ def partial_loss(solver: SolverLike, chain: LinearChain, allowed: Tensor) -> Ten
         >>> bcrf.partial_loss(bcrf.ForwardBackward(), chain, allowed)  # log 2: half the paths
         tensor([0.6931])
     """
-    if not isinstance(allowed, Tensor) or allowed.dtype != torch.bool:
-        kind = allowed.dtype if isinstance(allowed, Tensor) else type(allowed).__name__
-        raise TypeError(f"allowed must be a bool tensor, got {kind}")
-    if allowed.shape != chain.unary.shape:
-        raise ValueError(
-            f"allowed must be [B, n, T] = {list(chain.unary.shape)}, got {list(allowed.shape)}"
-        )
+    check_allowed(allowed, chain.unary.shape)
     return as_solver(solver).partial_loss(chain, allowed.to(chain.device))

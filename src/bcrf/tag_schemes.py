@@ -11,8 +11,8 @@ A label is a prefix, or a prefix, "-" and a type: `O`, `B-PER`, `S-NOUN`, `B-MIS
 | S | U | a span by itself |
 | O | | in no span |
 
-All other code takes the prefixes, and the rules for which label may follow which, from this module:
-`Structure.from_labels` and the tasks of the tagger do.
+This module is the only place that defines the prefixes, and which label may follow which.
+`Structure.from_labels` and the tasks of the tagger use it.
 """
 
 from __future__ import annotations

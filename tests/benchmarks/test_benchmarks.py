@@ -59,7 +59,7 @@ def test_peaked_chains_have_five_more_along_the_gold_path():
     torch.testing.assert_close(more, torch.full_like(more, 5.0))
 
 
-def test_penalties_stand_for_what_is_forbidden():
+def test_forbidden_tags_and_transitions_get_the_penalty():
     problem = make_problem(BIES, "shared")
     unary, transitions = problem.penalised()
     assert problem.structure is not None
@@ -95,7 +95,7 @@ def test_systems_agree(name: str, case: BenchmarkCase) -> None:
     assert done
 
 
-def test_wrong_systems_are_found_out():
+def test_wrong_results_are_detected():
     problem = make_problem(SMALL, "shared")
 
     value, grads = SYSTEMS["eager loop"].prepare(problem, "loss")()
@@ -115,7 +115,7 @@ def test_wrong_systems_are_found_out():
     assert crash["error"].startswith("ZeroDivisionError")
 
 
-def test_what_a_system_cannot_do_has_a_reason():
+def test_unsupported_problems_have_a_reason():
     per_pair, shared = make_problem(SMALL, "per-pair"), make_problem(SMALL, "shared")
     assert "per-pair" in SYSTEMS["pytorch-crf"].prepare(per_pair, "loss")
     assert SYSTEMS["torbi"].prepare(shared, "loss") == "decodes only"
@@ -199,7 +199,7 @@ def test_loops_are_deep_and_projections_are_not():
 
 
 @pytest.mark.slow
-def test_everything_of_ours_has_a_depth():
+def test_all_our_systems_have_a_depth():
     rows = {(row["system"], row["length"]): row for row in depths((4, 8)) if row["ours"]}
     assert {name for name, _ in rows} == set(OURS)
     assert not [row for row in rows.values() if "error" in row]

@@ -11,7 +11,7 @@ SHOWN = range(2, 21)
 
 
 def found(tags: int, constraints: str, inverse: int) -> dict[int, tuple[float, float]]:
-    """Iterations -> our error and the paper's; what is below the floor counts as equal."""
+    """Return iterations -> (our error, the paper's error); smaller errors become the floor."""
     case = {"tags": tags, "constraints": constraints, "inverse_temperature": inverse}
     table = errors(case, 200, settings=(OURS, PAPER), iterations=SHOWN)
     floored = ([max(e, FLOOR) for e in table[name]] for name in (OURS, PAPER))
@@ -29,8 +29,8 @@ def test_constrained_chains_need_fewer_iterations(tags: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("tags", "exception"), [(16, 7), (64, 5)])
-def test_easy_chains_lose_nothing(tags: int, exception: int) -> None:
-    """At every k but one, where both errors are a little above the floor."""
+def test_easy_chains_have_no_larger_error(tags: int, exception: int) -> None:
+    """One k is left out: both errors are slightly above the floor there."""
     table = found(tags, "none", 1)
     worse = {k for k, (ours, paper) in table.items() if ours > paper}
     assert 10 not in worse

@@ -1,4 +1,4 @@
-"""The part of the campaign that mutates inputs notices what it is there to notice."""
+"""The part of the campaign that mutates inputs detects errors of readers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_seed_makes_the_same_input_each_time():
     assert first not in SEEDS["conllu"]
 
 
-def test_foreign_errors_and_slow_readers_are_failures(monkeypatch):
+def test_unexpected_errors_and_slow_readers_are_failures(monkeypatch):
     def fail(data: bytes) -> None:
         raise IndexError("out of range")
 
@@ -40,19 +40,19 @@ def test_foreign_errors_and_slow_readers_are_failures(monkeypatch):
     assert "took 0.0 s; input b'abc'" in str(failure_of("text", b"abc"))
 
 
-def test_words_that_get_lost_are_a_failure(monkeypatch):
-    """As if JSON lines left out the last word."""
+def test_lost_words_are_a_failure(monkeypatch):
+    """Simulate a writer of JSON lines that drops the last word."""
     from bcrf.tagger.data.jsonl import JsonlFormat
 
     monkeypatch.setattr(JsonlFormat, "compose", lambda *arguments: '{"words": ["a"]}\n')
-    assert "other words when composed as jsonl" in str(failure_of("text", b"a b\n"))
+    assert "composing as jsonl changed the words" in str(failure_of("text", b"a b\n"))
 
 
 def test_blocks_that_are_not_the_file_are_a_failure(monkeypatch):
     monkeypatch.setattr(
         readers.io, "BytesIO", lambda data, wrapped=readers.io.BytesIO: wrapped(data[1:])
     )
-    assert "the blocks are not the file" in str(failure_of("text", b"ab\n"))
+    assert "the joined blocks differ from the file" in str(failure_of("text", b"ab\n"))
 
 
 @pytest.mark.slow

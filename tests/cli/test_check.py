@@ -35,19 +35,19 @@ def test_check_fails_on_mistakes(tmp_path):
     assert report.stderr == "1 file, 3 mistakes\n"
 
 
-def test_check_of_mentions_and_limits(tmp_path, capsys):
+def test_check_of_mentions_prints_at_most_limit_mistakes(tmp_path, capsys):
     file = tmp_path / "a.conll"
     file.write_text("a O\nb I-PER\n\nc I-PER\n\nd B-PER\ne I-PER\n\n" * 2)
     assert main(["check", "--task", "ner", str(file), "--limit", "1"]) == 1
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].startswith(f"{file}: columns, IOB")
     assert printed[-2].startswith(f"{file}:")
-    assert printed[-1].endswith("more mistakes (--limit 0)")
+    assert printed[-1].endswith("more mistakes (--limit 0 prints all)")
     assert main(["check", "--task", "ner", str(file), "--limit", "0"]) == 1
     assert "--limit" not in capsys.readouterr().out
 
 
-def test_check_of_what_is_not_there(tmp_path, capsys):
+def test_check_reports_missing_files(tmp_path, capsys):
     empty = tmp_path / "empty.conllu"
     empty.write_text("")
     assert main(["check", str(empty)]) == 0

@@ -1,4 +1,4 @@
-"""`bcrf data`, with a server of our own."""
+"""`bcrf data`, with a local test server."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def server(tmp_path, monkeypatch):
         yield server
 
 
-def test_data_fetches_resumes_and_keeps(server, tmp_path):
+def test_data_fetches_resumes_and_caches(server, tmp_path):
     content = conllu("word", 5000)
     serve(server, train=content, dev=conllu("b"))
     server.break_after = 100_000
     broken = bcrf("data", "xx_toy", "--from", server.url, code=1)
     assert broken.stdout == ""
-    assert f"broke after 100000 of {len(content)} bytes; try again" in broken.stderr
+    assert f"broke after 100000 of {len(content)} bytes; run the command again" in broken.stderr
 
     server.break_after = None
     fetched = bcrf("data", "xx_toy", "--from", server.url)
@@ -39,19 +39,19 @@ def test_data_fetches_resumes_and_keeps(server, tmp_path):
     assert ("/xx_toy/xx_toy-ud-train.conllu", "bytes=100000-") in server.log
 
 
-def test_data_needs_no_connection_for_what_is_there(server, capsys):
+def test_cached_data_need_no_connection(server, capsys):
     serve(server, train=conllu("a"))
     assert main(["data", "xx_toy", "--from", server.url]) == 0
     server.status = 500
     assert main(["data", "xx_toy", "--from", server.url]) == 0
     printed = capsys.readouterr()
-    assert "was there already, from" in printed.err
+    assert "already present, fetched earlier from" in printed.err
     assert len(set(printed.out.splitlines())) == 1
     assert main(["data", "xx_toy", "--from", server.url, "--refresh"]) == 1
     assert "the server answered 500" in capsys.readouterr().err
 
 
-def test_data_without_a_connection(server):
+def test_error_without_a_connection(server):
     failed = bcrf("data", "xx_toy", "--from", "http://127.0.0.1:9", code=1)
     assert failed.stderr.startswith("bcrf: error: cannot reach 127.0.0.1:9: ")
     assert "(--from FOLDER)" in failed.stderr

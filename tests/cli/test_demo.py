@@ -14,7 +14,7 @@ from tests.cli_cases import bcrf
 
 
 def tables(output: str) -> tuple[list[list[str]], list[list[str]]]:
-    """The cells of both tables, without titles."""
+    """Return the cells of both tables, without titles."""
     first, second = output.split("\n\n")
     return tuple(
         [re.split(" {2,}", line) for line in table.splitlines()[1:]] for table in (first, second)
@@ -51,7 +51,9 @@ def test_demo_takes_less_than_a_minute_and_structure_helps():
     before = os.times()
     scores, _ = tables(bcrf("demo").stdout)
     after = os.times()
-    assert after.children_user - before.children_user < 60  # of one core, however busy it is
+    assert (
+        after.children_user - before.children_user < 60
+    )  # of CPU time, which does not depend on the load of the machine
     accuracy = {row[0]: float(row[2].removesuffix(" %")) for row in scores[1:]}
     assert accuracy["unstructured"] > 80
     for family in ("CRF", "mean field", "Bregman"):

@@ -1,4 +1,4 @@
-"""Fetching treebanks, from a server of our own and from folders."""
+"""Fetching treebanks from a local test server and from folders."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def ranges(server: Server) -> list[str | None]:
     return [wanted for path, wanted in server.log if path.endswith("train.conllu")]
 
 
-def test_fetches_what_there_is_and_keeps_it(server, cache):
+def test_existing_splits_are_fetched_and_cached(server, cache):
     serve(server, train=conllu("a"), test=conllu("b"))
     treebank = fetch_treebank("xx_toy", server.url)
     assert treebank.fetched
@@ -53,11 +53,11 @@ def test_fetches_what_there_is_and_keeps_it(server, cache):
     assert server.log == []
 
 
-def test_an_interrupted_download_goes_on(server):
+def test_an_interrupted_download_is_resumed(server):
     content = conllu("word", 5000)
     serve(server, train=content)
     server.break_after = 100_000
-    with pytest.raises(FetchError, match=f"broke after 100000 of {len(content)} bytes; try again"):
+    with pytest.raises(FetchError, match=f"broke after 100000 of {len(content)} bytes; run the"):
         fetch_treebank("xx_toy", server.url)
     server.break_after = None
     treebank = fetch_treebank("xx_toy", server.url)
@@ -67,7 +67,7 @@ def test_an_interrupted_download_goes_on(server):
 
 
 @pytest.mark.parametrize("trait", ["ranges", "validators"])
-def test_a_server_without_ranges_or_validators_sends_all_again(server, trait):
+def test_a_server_without_ranges_or_validators_sends_the_whole_file_again(server, trait):
     setattr(server, trait, False)
     content = conllu("word", 5000)
     serve(server, train=content)
@@ -79,7 +79,7 @@ def test_a_server_without_ranges_or_validators_sends_all_again(server, trait):
     assert ranges(server) == [None, "bytes=100000-" if trait == "ranges" else None]
 
 
-def test_the_rest_of_another_version_is_not_appended(server):
+def test_a_partial_download_is_not_completed_from_another_version(server):
     serve(server, train=conllu("old", 5000))
     server.break_after = 100_000
     with pytest.raises(FetchError, match="broke"):
@@ -90,7 +90,7 @@ def test_the_rest_of_another_version_is_not_appended(server):
     assert treebank.files["train"].read_bytes() == conllu("new", 5000)
 
 
-def test_a_part_that_is_longer_than_the_file_is_dropped(server, cache):
+def test_a_partial_download_longer_than_the_file_is_discarded(server, cache):
     serve(server, train=conllu("word"))
     server.break_after = 10
     with pytest.raises(FetchError, match="broke"):
@@ -101,7 +101,7 @@ def test_a_part_that_is_longer_than_the_file_is_dropped(server, cache):
     assert fetch_treebank("xx_toy", server.url).files["train"].read_bytes() == conllu("word")
 
 
-def test_a_note_that_was_cut_off_means_to_begin_anew(server, cache):
+def test_a_truncated_download_note_restarts_the_download(server, cache):
     serve(server, train=conllu("word"))
     server.break_after = 10
     with pytest.raises(FetchError, match="broke"):
@@ -114,7 +114,7 @@ def test_a_note_that_was_cut_off_means_to_begin_anew(server, cache):
 
 
 @pytest.mark.parametrize("beside", ["SHA256SUMS", "xx_toy-ud-train.conllu.sha256"])
-def test_the_checksum_file_of_the_server_counts(server, cache, beside):
+def test_downloads_are_verified_with_the_checksum_file_of_the_server(server, cache, beside):
     serve(server, train=conllu("a"))
     line = "{}  xx_toy-ud-train.conllu\n"
     server.files[f"/xx_toy/{beside}"] = line.format("0" * 64).encode()
@@ -134,14 +134,14 @@ def test_later_downloads_must_equal_the_first(server):
     serve(server, train=conllu("a"))
     path = fetch_treebank("xx_toy", server.url).files["train"]
     serve(server, train=conllu("b"))
-    with pytest.raises(FetchError, match=r"when it was fetched first it was .*; delete .*xx_toy"):
+    with pytest.raises(FetchError, match=r"that of its first download was .*; delete .*xx_toy"):
         fetch_treebank("xx_toy", server.url, refresh=True)
     assert path.read_bytes() == conllu("a")
     serve(server, train=conllu("a"))
     assert fetch_treebank("xx_toy", server.url, refresh=True).fetched
 
 
-def test_a_file_that_was_changed_or_removed_is_noticed(server):
+def test_changed_and_removed_cache_files_are_errors(server):
     serve(server, train=conllu("a"))
     path = fetch_treebank("xx_toy", server.url).files["train"]
     path.write_bytes(conllu("b"))
@@ -154,7 +154,7 @@ def test_a_file_that_was_changed_or_removed_is_noticed(server):
     assert path.read_bytes() == conllu("a")
 
 
-def test_an_interrupted_run_keeps_the_files_that_were_complete(server):
+def test_complete_files_of_an_interrupted_fetch_are_not_fetched_again(server):
     serve(server, train=conllu("a"), dev=conllu("word", 5000))
     server.break_after = 100_000
     with pytest.raises(FetchError, match=r"dev\.conllu: the connection broke"):
@@ -165,15 +165,15 @@ def test_an_interrupted_run_keeps_the_files_that_were_complete(server):
     assert ranges(server) == []
 
 
-def test_what_is_no_conllu_is_refused(server, cache):
+def test_files_that_are_not_conllu_are_refused(server, cache):
     serve(server, train=b"<html>please log in</html>\n")
     with pytest.raises(FetchError, match=r"not CoNLL-U: http.*train.conllu:1: found 1 tab"):
         fetch_treebank("xx_toy", server.url)
     assert not list(cache.rglob("*.conllu"))
 
 
-def test_what_cannot_be_reached_is_said(server):
-    with pytest.raises(FetchError, match=r"has no treebank xx_toy: there is no xx_toy/xx_toy-"):
+def test_errors_of_unreachable_sources(server):
+    with pytest.raises(FetchError, match=r"has no treebank xx_toy: there is no file xx_toy/xx_"):
         fetch_treebank("xx_toy", server.url)
     server.status = 503
     with pytest.raises(FetchError, match=r"train.conllu: the server answered 503 Service Unav"):
@@ -183,7 +183,7 @@ def test_what_cannot_be_reached_is_said(server):
 
 
 @pytest.mark.parametrize("layout", ["en_ewt", "UD_English-EWT", ""])
-def test_folders_serve_as_well(tmp_path, layout):
+def test_folders_are_sources_too(tmp_path, layout):
     folder = tmp_path / "mirror" / layout
     folder.mkdir(parents=True)
     (folder / "en_ewt-ud-dev.conllu").write_bytes(conllu("a"))
@@ -203,8 +203,8 @@ def test_each_source_has_its_own_folder(server, tmp_path):
     assert (first.read_bytes(), second.read_bytes()) == (conllu("a"), conllu("b"))
 
 
-def test_names_are_checked(tmp_path):
-    with pytest.raises(FetchError, match=r"'en_ewd' is not in the table; did you mean en_ewt"):
+def test_unknown_treebanks_and_sources_are_errors(tmp_path):
+    with pytest.raises(FetchError, match=r"unknown treebank 'en_ewd'; did you mean en_ewt"):
         fetch_treebank("en_ewd")
     with pytest.raises(
         FetchError, match=r"'\.\./x' is not the name of a treebank; expected one such as"
@@ -216,15 +216,15 @@ def test_names_are_checked(tmp_path):
     assert TREEBANKS["lzh_kyoto"] == "UD_Classical_Chinese-Kyoto"
 
 
-def test_the_cache_is_where_the_environment_says(monkeypatch):
+def test_environment_variables_set_the_cache_folder(monkeypatch):
     assert cache_folder().name == "cache"
     monkeypatch.delenv("BCRF_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
     assert cache_folder() == Path("/elsewhere/bcrf")
 
 
-def test_processes_wait_for_each_other(server, cache):
-    """The second finds what the first has fetched, though both start while there is nothing."""
+def test_concurrent_fetches_wait_for_each_other(server, cache):
+    """All start with an empty cache; the first one fetches, the others find its files."""
     serve(server, train=conllu("word", 5000))
     results = []
     threads = [
@@ -245,7 +245,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(server, mo
     assert "needs the package pooch: pip install '.[cli]'" in capsys.readouterr().err
 
 
-def test_progress_is_told(server):
+def test_progress_is_reported(server):
     content = conllu("word", 5000)
     serve(server, train=content)
     told = []

@@ -1,4 +1,4 @@
-"""What the commands say of inputs that are too deep, too long, closed, or no text."""
+"""Inputs that are nested too deeply, too long, closed, or not text: errors and output."""
 
 from __future__ import annotations
 
@@ -47,18 +47,26 @@ MERGES = "a: &a {x: 1}\n" + "".join(
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.json", '{"a":' * 5000 + "1" + "}" * 5000, "is nested too deeply; expected tables"),
-        ("a.toml", "a = " + "[" * 5000 + "]" * 5000, "is nested too deeply; expected tables"),
+        (
+            "a.json",
+            '{"a":' * 5000 + "1" + "}" * 5000,
+            "values are nested too deeply; expected tables",
+        ),
+        (
+            "a.toml",
+            "a = " + "[" * 5000 + "]" * 5000,
+            "values are nested too deeply; expected tables",
+        ),
         ("a.toml", "a" + ".a" * 20_000 + " = 1", "line 1 has more than 50 dots; shorten it"),
         ("a.yaml", "[" * 10_000, "line 1 is nested too deeply; expected tables"),
         ("a.yaml", "- " * 10_000, "line 1 is nested too deeply; expected tables"),
-        ("a.yaml", BOMB + "output: x\ndata: {train: *i}\n", "line 2 has an alias (*); write its"),
-        ("a.yaml", MERGES, "line 2 has an alias (*); write its value instead"),
+        ("a.yaml", BOMB + "output: x\ndata: {train: *i}\n", "line 2 has an alias (*); write out"),
+        ("a.yaml", MERGES, "line 2 has an alias (*); write out the value instead"),
         ("a.json", " " * MAX_CONFIG_BYTES + "{}", "expected at most 65,536 bytes, found more"),
-        ("a.json", r'{"output": "a\u0000b"}', "holds a NUL or half a character"),
-        ("a.yaml", 'output: "a\\0b"', "holds a NUL or half a character"),
-        ("a.json", r'{"output": "x", "data": {"train": "\ud800"}}', "holds a NUL or half"),
-        ("a.json", r'{"\ud800": 1}', "holds a NUL or half a character"),
+        ("a.json", r'{"output": "a\u0000b"}', "contains a NUL or a lone surrogate"),
+        ("a.yaml", 'output: "a\\0b"', "contains a NUL or a lone surrogate"),
+        ("a.json", r'{"output": "x", "data": {"train": "\ud800"}}', "contains a NUL or a lone"),
+        ("a.json", r'{"\ud800": 1}', "contains a NUL or a lone surrogate"),
         (
             "a.toml",
             LEAST + '[optimizer]\nlazy = "false"',
@@ -69,7 +77,7 @@ MERGES = "a: &a {x: 1}\n" + "".join(
             LEAST + f"[optimizer]\nlearning_rate = {10**400}",
             "more than 64 bits; expected",
         ),
-        ("a.yaml", "output: " + "1:" * 3000 + "1", "more than 64 bits; expected a smaller one"),
+        ("a.yaml", "output: " + "1:" * 3000 + "1", "more than 64 bits; expected a smaller number"),
         (
             "a.toml",
             LEAST + "[optimizer]\nlazy = 0",
@@ -77,7 +85,7 @@ MERGES = "a: &a {x: 1}\n" + "".join(
         ),
     ],
 )
-def test_configuration_files(tmp_path, capsys, name, text, message):
+def test_invalid_configuration_files(tmp_path, capsys, name, text, message):
     (tmp_path / name).write_text(text)
     assert main(["train", str(tmp_path / name)]) == 1
     said = capsys.readouterr().err
@@ -92,7 +100,7 @@ def test_comments_may_have_dots(tmp_path):
 
 
 @posix
-def test_a_configuration_file_that_is_a_pipe_or_folder(tmp_path, capsys):
+def test_configuration_files_must_be_regular_files(tmp_path, capsys):
     os.mkfifo(tmp_path / "pipe.toml")
     (tmp_path / "folder.toml").mkdir()
     for name in ("pipe.toml", "folder.toml"):
@@ -102,9 +110,9 @@ def test_a_configuration_file_that_is_a_pipe_or_folder(tmp_path, capsys):
     assert "expected a regular file" in capsys.readouterr().err
 
 
-def test_tables_of_experiments_are_read_as_carefully(tmp_path):
+def test_tables_of_experiments_have_the_same_limits(tmp_path):
     (tmp_path / "pos.toml").write_text("a = " + "[" * 5000)
-    with pytest.raises(UserError, match="is nested too deeply"):
+    with pytest.raises(UserError, match="its values are nested too deeply"):
         read_config(str(tmp_path / "pos.toml"))
     assert "nested too deeply" in reproduction("pos", "--experiments", tmp_path, code=1).stderr
 
@@ -124,26 +132,29 @@ def shell(command: str, *values: str) -> subprocess.CompletedProcess[bytes]:
 
 
 @posix
-def test_standard_input_that_is_closed(model):
+def test_closed_standard_input_is_an_error(model):
     done = shell('"$0" "$1" "$2" tag "$3" <&-', str(model))
     assert done.returncode == 1
     assert done.stderr == (
-        b"bcrf: error: standard input is closed; give a FILE, or text through a pipe\n"
+        b"bcrf: error: standard input is closed; name a FILE, or pipe the text into the command\n"
     )
 
 
 @posix
-def test_standard_error_that_is_closed(model, tmp_path):
+def test_closed_standard_error_does_not_change_the_output(model, tmp_path):
     file = tmp_path / "in.txt"
     file.write_text("the cat\n")
     done = shell('"$0" "$1" "$2" tag "$3" "$4" --format columns 2>&-', str(model), str(file))
     assert (done.returncode, done.stdout) == (0, b"the\tDET\ncat\tNOUN\n\n")
     done = shell('"$0" "$1" "$2" tag "$3" nowhere 2>&-', str(model))
-    assert (done.returncode, done.stdout) == (1, b"")  # the message is not among the data
+    assert (done.returncode, done.stdout) == (
+        1,
+        b"",
+    )  # the error message is not written to standard output
 
 
 @posix
-def test_names_that_are_no_text_come_out_as_they_are(tmp_path):
+def test_file_names_that_are_not_utf8_are_printed_unchanged(tmp_path):
     name = os.fsdecode(bytes(tmp_path) + b"/a\xff.conllu")
     Path(name).write_text(conllu("the/DET"))
     done = subprocess.run(
@@ -156,7 +167,7 @@ def test_names_that_are_no_text_come_out_as_they_are(tmp_path):
     assert done.stdout.startswith(os.fsencode(name) + b": conllu; sentences: 1")
 
 
-def test_letters_that_the_encoding_of_the_output_lacks(tmp_path):
+def test_characters_outside_the_output_encoding_are_escaped(tmp_path):
     file = tmp_path / "a.tsv"
     file.write_text("x\t名\n", encoding="utf-8")
     shown = bcrf("check", file, "--task", "pos", PYTHONIOENCODING="ascii").stdout
@@ -190,7 +201,7 @@ def test_multiword_tokens_that_differ_from_their_words(model, tmp_path, capfd):
     assert [row.split("\t")[9] for row in rows if row] == ["_"] * 3
 
 
-def test_documents_and_lone_marks_come_out_in_columns(model, tmp_path, capfd):
+def test_document_starts_and_byte_order_marks_in_columns(model, tmp_path, capfd):
     file = tmp_path / "a.conll"
     file.write_text("-DOCSTART- -X- -X- O\n\nthe DT B-NP O\n\n-DOCSTART- -X- -X- O\n\ncat NN O O\n")
     assert tag(capfd, model, file, "--format", "columns") == (
@@ -207,7 +218,7 @@ def test_documents_and_lone_marks_come_out_in_columns(model, tmp_path, capfd):
     ] * 2
 
 
-def test_the_mark_of_a_second_file_is_a_word_if_it_is_one(model, tmp_path, capfd):
+def test_a_byte_order_mark_in_a_second_file_may_be_a_word(model, tmp_path, capfd):
     first, second = tmp_path / "1.txt", tmp_path / "2.txt"
     first.write_text("cat\n")
     second.write_text(" \ufeff\n", encoding="utf-8")
@@ -215,7 +226,7 @@ def test_the_mark_of_a_second_file_is_a_word_if_it_is_one(model, tmp_path, capfd
     assert rows[2].startswith("\ufeff\t")
 
 
-def test_files_do_not_run_together_after_odd_line_ends(model, tmp_path, capfd):
+def test_files_are_separated_after_unusual_line_ends(model, tmp_path, capfd):
     """Only a line feed ends a line: a field may end in U+2028."""
     first, second = tmp_path / "1.conllu", tmp_path / "2.conllu"
     first.write_text("1\tcat" + "\t_" * 7 + "\tA=\u2028\n", encoding="utf-8")
@@ -223,7 +234,7 @@ def test_files_do_not_run_together_after_odd_line_ends(model, tmp_path, capfd):
     assert tag(capfd, model, first, second).count("\n\n") == 2
 
 
-def test_errors_that_name_a_sentence_name_it_once():
+def test_errors_name_file_and_line_once():
     class Broken:
         def render_lines(self, format: str | None) -> Iterator[str]:
             raise DataError("in.conllu", 3, "so")

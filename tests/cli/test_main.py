@@ -1,4 +1,4 @@
-"""The command `bcrf` itself: help, exit codes, what is said of errors, terminals."""
+"""The command `bcrf` itself: help, exit codes, error messages, terminals."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from types import ModuleType
 import pytest
 
 from bcrf.cli import main
-from bcrf.cli.errors import UserError, did_you_mean, explain, import_extra
+from bcrf.cli.errors import UserError, explain, import_extra
 from bcrf.cli.main import COMMANDS
 from bcrf.cli.terminal import plain_table
 from bcrf.tagger import ModelError
 from bcrf.tagger.data import DataError
 from bcrf.tagger.fetching import FetchError
+from bcrf.tagger.suggestions import did_you_mean
 from tests.cli_cases import bcrf
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +47,7 @@ def test_every_command_has_help(command, capsys):
     assert max(map(len, shown.splitlines())) <= 100
 
 
-def test_the_documentation_names_options_that_there_are(capsys):
+def test_the_documentation_names_only_existing_options(capsys):
     page = (ROOT / "docs" / "cli.md").read_text()
     sections = dict(re.findall(r"^## bcrf (\w+)$(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
     assert sorted(sections) == sorted(COMMANDS)
@@ -59,7 +60,7 @@ def test_the_documentation_names_options_that_there_are(capsys):
         assert named <= known
 
 
-def test_wrong_commands_are_usage_errors(capsys):
+def test_unknown_commands_are_usage_errors(capsys):
     assert "there is no command 'tga'; did you mean tag?" in bcrf("tga", code=2).stderr
     assert "there is no command 'xyz'; expected demo, train, " in bcrf("xyz", code=2).stderr
     assert main([]) == 2
@@ -93,7 +94,7 @@ def test_wrong_commands_are_usage_errors(capsys):
         (["--versoin"], "there is no option --versoin; did you mean --version?"),
     ],
 )
-def test_messages_about_options_are_in_the_words_of_the_user(arguments, message, capsys):
+def test_errors_about_wrong_options(arguments, message, capsys):
     with pytest.raises(SystemExit) as exit:
         main(arguments)
     assert exit.value.code == 2
@@ -132,7 +133,7 @@ print(end.ru_utime - start.ru_utime + end.ru_stime - start.ru_stime, "torch" in 
     ids=str,
 )
 def test_help_is_quick(arguments, seconds):
-    """CPU time beyond the start of Python, the minimum of up to five runs."""
+    """Compare the CPU time without the start of Python; the minimum of up to five runs."""
     times = []
     while len(times) < 5 and min(times, default=seconds) >= seconds:
         command = [sys.executable, "-c", CPU_PROBE, *arguments]
@@ -147,7 +148,7 @@ def test_help_is_quick(arguments, seconds):
     ("variable", "value"), [(None, None), ("OMP_WAIT_POLICY", "active"), ("GOMP_SPINCOUNT", "7")]
 )
 def test_waiting_threads_sleep_unless_the_user_decides(variable, value):
-    """The variables are set before torch, and OpenMP with it, is imported."""
+    """The variable is set before torch is imported, because torch loads OpenMP."""
     probe = """
 import os, sys
 from bcrf.cli import main
@@ -168,7 +169,7 @@ print({name: os.environ.get(name) for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUN
     assert output.splitlines()[-1] == str(expected)
 
 
-def test_the_console_script_is_this_function():
+def test_the_console_script_calls_main():
     (line,) = re.findall(r'^bcrf = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     module, _, name = line.partition(":")
     assert getattr(importlib.import_module(module), name) is main
@@ -188,7 +189,7 @@ def test_the_console_script_is_this_function():
         (ValueError("a bug"), KeyError),
     ],
 )
-def test_errors_are_the_users_or_bugs(error, message, monkeypatch, capsys):
+def test_user_errors_are_one_line_and_bugs_are_raised(error, message, monkeypatch, capsys):
     module = importlib.import_module("bcrf.cli.check")
 
     def fail(arguments: list[str]) -> int:
@@ -204,7 +205,7 @@ def test_errors_are_the_users_or_bugs(error, message, monkeypatch, capsys):
         assert capsys.readouterr().err == f"bcrf: error: {message or error}\n"
 
 
-def test_an_interrupt_is_said_in_one_line(monkeypatch, capsys):
+def test_an_interrupt_prints_one_line(monkeypatch, capsys):
     def stop(arguments: list[str]) -> int:
         raise KeyboardInterrupt
 
@@ -214,7 +215,7 @@ def test_an_interrupt_is_said_in_one_line(monkeypatch, capsys):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGTERM")
-def test_a_termination_is_said_in_one_line(monkeypatch, capsys):
+def test_a_termination_prints_one_line(monkeypatch, capsys):
     def stop(arguments: list[str]) -> int:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(60)
@@ -232,8 +233,8 @@ def test_a_termination_is_said_in_one_line(monkeypatch, capsys):
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def test_signals_that_are_not_ours_to_handle(monkeypatch):
-    """Where the caller ignores SIGTERM, and in threads, which must not handle signals."""
+def test_sigterm_is_left_alone_if_ignored_or_outside_the_main_thread(monkeypatch):
+    """No handler is installed if the caller ignores SIGTERM, or outside the main thread."""
     found = []
 
     def look(arguments: list[str]) -> int:
@@ -274,7 +275,7 @@ def test_a_missing_package_is_named_with_its_extra(
     assert capsys.readouterr().err == f"bcrf: error: {message}\n"
 
 
-def test_a_package_that_fails_by_itself_is_not_called_missing(tmp_path, monkeypatch):
+def test_an_installed_package_that_fails_is_not_reported_as_missing(tmp_path, monkeypatch):
     (tmp_path / "broken_package.py").write_text("import nowhere_to_be_found")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="nowhere_to_be_found"):
@@ -282,6 +283,6 @@ def test_a_package_that_fails_by_itself_is_not_called_missing(tmp_path, monkeypa
     assert import_extra("sys", "cli", "this") is sys
 
 
-def test_plain_tables_are_aligned_as_they_are_seen():
+def test_plain_tables_are_aligned_by_display_width():
     table = plain_table("Title", ["", "tag"], [["我们", "PRON 1.0"], ["naïve", "ADJ"]])
     assert table == "Title\n            tag\n我们   PRON 1.0\nnaïve       ADJ\n"

@@ -1,4 +1,4 @@
-"""`bcrf tag` and `bcrf evaluate`: what comes out for what goes in."""
+"""`bcrf tag` and `bcrf evaluate`: the output for each kind of input."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def write(folder: Path, name: str, text: str) -> str:
 # ------------------------------------------------------------------------------------ as a process
 
 
-def test_a_file_comes_out_with_its_tags(model, tmp_path):
+def test_tagging_a_file_changes_only_its_tags(model, tmp_path):
     file = write(tmp_path, "in.conllu", "# comment\n" + BLANK)
     assert bcrf("tag", model, file).stdout == "# comment\n" + TEXT
     (tmp_path / "run").mkdir()
@@ -60,8 +60,8 @@ def test_raw_text_through_a_pipe(model):
     ]
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(model, tmp_path):
-    """`bcrf tag ... | head -1`: more than a pipe holds, so that writing fails."""
+def test_a_closed_output_pipe_is_not_an_error(model, tmp_path):
+    """`bcrf tag ... | head -1`: the output is larger than a pipe buffer, so that writing fails."""
     file = write(tmp_path, "in.conllu", BLANK * 60)
     process = subprocess.Popen(
         [*COMMAND, "tag", str(model), file],
@@ -78,7 +78,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(model, tmp_path):
     assert process.wait(60) == 141
 
 
-def test_each_sentence_is_answered_at_once_if_wanted(model):
+def test_window_1_writes_each_sentence_at_once(model):
     process = subprocess.Popen(
         [*COMMAND, "tag", str(model), "--window", "1", "--format", "jsonl"],
         stdin=subprocess.PIPE,
@@ -97,7 +97,7 @@ def test_each_sentence_is_answered_at_once_if_wanted(model):
     assert (process.returncode, errors) == (130, b"bcrf: interrupted\n")
 
 
-def test_mistakes_have_exit_code_1(model, tmp_path):
+def test_errors_have_exit_code_1(model, tmp_path):
     file = write(tmp_path, "in.conllu", BLANK + "1\tbroken\n")
     output = tmp_path / "out.conllu"
     failed = bcrf("tag", model, file, "--output", output, code=1)
@@ -154,13 +154,14 @@ def test_evaluation_of_tags_that_the_model_does_not_know(model, ner_model, tmp_p
     file = write(tmp_path, "pos.conllu", TEXT.replace("VERB", "AUX", 3))
     assert main(["evaluate", str(model), file]) == 0
     assert capfd.readouterr().err == (
-        f"bcrf: warning: {file}: the model does not know the tags AUX (3); they count as errors\n"
+        f"bcrf: warning: {file}: the model does not know the tags AUX (3); words with "
+        "these tags count as errors\n"
     )
     others = write(tmp_path, "ner.tsv", "Ada\tB-MISC\nsaw\tO\n\n")
     assert main(["evaluate", str(model), others]) == 1
     assert capfd.readouterr().err == (
         f"bcrf: error: {others}: the model does not know the tags B-MISC (1), O (1); it knows "
-        "DET, NOUN, VERB. Is this a file of another task?\n"
+        "DET, NOUN, VERB; check that the file is for this task\n"
     )
     assert main(["evaluate", str(ner_model), others]) == 1
     assert "the model does not know the tags B-MISC (1); it knows O, " in capfd.readouterr().err
@@ -198,7 +199,7 @@ def test_formats(model, tmp_path, capfd):
     assert tag(capfd, model, write(tmp_path, "empty.conllu", "")) == ""
 
 
-def test_probabilities_decoders_and_repair_are_those_of_the_tagger(model, tmp_path, capfd):
+def test_probabilities_decoder_and_repair_equal_those_of_the_tagger(model, tmp_path, capfd):
     file = write(tmp_path, "in.jsonl", '{"words": ["cat", "unheard", "of"]}\n')
     tagger = Tagger.load(model)
     for decoder in (None, "mean_field-2", "bregman-3-relaxed", "certified"):
@@ -228,7 +229,7 @@ def test_the_output_may_be_the_input(model, tmp_path, capfd):
     assert Path(file).read_text() == TEXT
 
 
-def test_words_are_found_in_raw_text(segmenter, tmp_path, capfd):
+def test_raw_text_is_segmented_into_words(segmenter, tmp_path, capfd):
     file = write(tmp_path, "in.txt", "猫喜欢树\n\n狗 看见猫\n")
     output = tag(capfd, segmenter, file, "--format", "jsonl", "--probabilities")
     records = [json.loads(line) for line in output.splitlines()]
@@ -248,7 +249,7 @@ def test_words_are_found_in_raw_text(segmenter, tmp_path, capfd):
     ("arguments", "code", "message"),
     [
         (["tag", "MODEL", "nowhere.conllu"], 1, "nowhere.conllu: there is no such file"),
-        (["tag", "MODEL", "FOLDER"], 1, "cannot be read; expected a file"),
+        (["tag", "MODEL", "FOLDER"], 1, "is a folder; expected a file"),
         (["tag", "nowhere"], 1, "nowhere: there is no such folder"),
         (["tag", "FOLDER"], 1, "holds no model; expected model.json in it"),
         (["tag", "MODEL", "RAW", "--output", "nowhere/x"], 1, "nowhere/x: there is no folder"),
@@ -267,7 +268,7 @@ def test_words_are_found_in_raw_text(segmenter, tmp_path, capfd):
         (["evaluate", "MODEL", "RAW"], 1, "raw.txt: is raw text and has no upos tags"),
     ],
 )
-def test_messages(model, tmp_path, capfd, monkeypatch, arguments, code, message):
+def test_error_messages(model, tmp_path, capfd, monkeypatch, arguments, code, message):
     (tmp_path / "folder").mkdir()
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9\n")
     places = {
@@ -290,7 +291,7 @@ def test_messages(model, tmp_path, capfd, monkeypatch, arguments, code, message)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="there are no such terminals")
-def test_a_terminal_gets_a_drawn_table_and_a_bar(model, tmp_path):
+def test_a_terminal_shows_a_drawn_table_and_a_progress_bar(model, tmp_path):
     file = write(tmp_path, "in.conllu", TEXT)
     shown, _ = at_terminal("evaluate", str(model), file, stdout_too=True)
     assert "─" in shown

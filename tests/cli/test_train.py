@@ -1,4 +1,4 @@
-"""`bcrf train`: settings from files and the command line, what is printed, interruptions."""
+"""`bcrf train`: settings from files and the command line, printed lines, interruptions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def write_config(folder: Path, **parts: dict[str, Any]) -> Path:
-    """A configuration as JSON, which is YAML too."""
+    """Write a configuration as JSON, which is also valid YAML, and return its path."""
     file = folder / "train.conllu"
     file.write_text(conllu(*SENTENCES))
     config = folder / "config.yaml"
@@ -102,7 +102,7 @@ def test_a_run_that_was_interrupted_is_resumed(tmp_path, number, code, message):
     _, errors = process.communicate(timeout=60)
     assert process.returncode == code
     assert errors.splitlines() == [
-        f"bcrf: stopped; the completed epochs are in {tmp_path}/run, --resume continues",
+        f"bcrf: stopped; the completed epochs are in {tmp_path}/run; continue with --resume",
         message,
     ]
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["best", "last", "metrics.jsonl"]
@@ -127,7 +127,7 @@ def test_a_second_training_ends_at_once(tmp_path):
     assert len(list(first)) > 1
 
 
-def test_another_number_of_threads_is_one_line(tmp_path):
+def test_a_changed_number_of_threads_is_a_warning_of_one_line(tmp_path):
     config = write_config(tmp_path, training={"epochs": 2})
     for event in train(Config.from_dict(read_config(str(config)))):
         if isinstance(event, Epoch):
@@ -135,12 +135,12 @@ def test_another_number_of_threads_is_one_line(tmp_path):
     path = tmp_path / "run" / "metrics.jsonl"
     path.write_text(re.sub(r'"threads": \d+', '"threads": 77', path.read_text()))
     errors = bcrf("train", config, "--resume", PYTHONWARNINGS="").stderr
-    assert errors.startswith(f"bcrf: warning: {tmp_path}/run was begun with 77 threads, now there ")
-    assert "with --threads 77 (torch.set_num_threads(77)) they do not" in errors
+    assert errors.startswith(f"bcrf: warning: {tmp_path}/run was started with 77 threads, but ")
+    assert "resume with --threads 77 (torch.set_num_threads(77))" in errors
     assert errors.count("\n") == 1
 
 
-def test_resuming_ends_as_if_nothing_had_happened(tmp_path, capsys):
+def test_a_resumed_run_has_the_weights_of_an_uninterrupted_one(tmp_path, capsys):
     config = write_config(tmp_path, training={"epochs": 3})
     events = train(Config.from_dict(read_config(str(config))))
     for event in events:
@@ -155,7 +155,7 @@ def test_resuming_ends_as_if_nothing_had_happened(tmp_path, capsys):
 
     assert main(["train", str(config)]) == 1
     assert (
-        "run holds a training run already; continue it (--resume, in Python"
+        "run already holds a training run; continue it (--resume, or resume=True"
         in capsys.readouterr().err
     )
     assert main(["train", str(config), "--overwrite"]) == 0
@@ -174,7 +174,7 @@ def test_resuming_ends_as_if_nothing_had_happened(tmp_path, capsys):
         (["--model.characters", "rnn"], 2, "model.characters: expected none or cnn, got 'rnn'"),
         (["--optimizer.clip", "x"], 2, "optimizer.clip: expected a number, got 'x'"),
         (["--data.strict", "yes"], 2, "data.strict: expected true or false, got 'yes'"),
-        (["--resume", "--overwrite"], 2, "--resume and --overwrite exclude each other"),
+        (["--resume", "--overwrite"], 2, "--resume and --overwrite cannot be used together"),
         (["--training.epochs", "0"], 1, "command line: training.epochs: expected"),
         (["--model.objective", "magic"], 1, "command line: model.objective must be one of"),
         (["--data.train", "nowhere"], 1, "nowhere: cannot be read: No such file or directory"),
@@ -182,7 +182,7 @@ def test_resuming_ends_as_if_nothing_had_happened(tmp_path, capsys):
         (["--model.pretrained", "nowhere"], 1, "pretrained: cannot load"),
     ],
 )
-def test_wrong_settings(tmp_path, capsys, monkeypatch, arguments, code, message):
+def test_errors_about_settings(tmp_path, capsys, monkeypatch, arguments, code, message):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     try:
         found = main(["train", str(write_config(tmp_path)), *arguments])
@@ -198,8 +198,8 @@ def test_wrong_settings(tmp_path, capsys, monkeypatch, arguments, code, message)
         ("a.toml", "x = ", "invalid TOML: Invalid value (at "),
         ("a.yaml", "x: [1", "invalid YAML: while parsing a flow sequence"),
         ("a.json", "{", "invalid JSON: Expecting property name"),
-        ("a.yaml", "- 1", "expected settings with names, found [1]\n"),
-        ("a.yaml", "", "expected settings with names, found None\n"),
+        ("a.yaml", "- 1", "expected a table of settings (name and value), found [1]\n"),
+        ("a.yaml", "", "expected a table of settings (name and value), found None\n"),
         ("a.txt", "", "expected a file that ends in .toml, .yaml, .yml, .json\n"),
         ("a.toml", "[trainer]", "unknown setting 'trainer'; did you mean 'training'?"),
         ("a.toml", "output = 'x'\ndata = 3", "data: expected a table of settings, got 3\n"),
@@ -211,7 +211,7 @@ def test_wrong_settings(tmp_path, capsys, monkeypatch, arguments, code, message)
         ("a.toml", "x = 'caf\xe9'", "expected UTF-8"),
     ],
 )
-def test_wrong_files(tmp_path, capsys, name, text, message):
+def test_errors_about_configuration_files(tmp_path, capsys, name, text, message):
     (tmp_path / name).write_bytes(text.encode("latin-1"))
     assert main(["train", str(tmp_path / name)]) == 1
     assert capsys.readouterr().err.startswith(f"bcrf: error: {tmp_path}/{name}: {message}")
@@ -248,7 +248,7 @@ def test_the_options_are_the_fields_of_the_dataclasses():
 
 @pytest.mark.skipif(os.name != "posix", reason="there are no such terminals")
 def test_a_terminal_shows_a_labelled_bar(tmp_path):
-    """Epoch, loss, steps of the whole run, remaining time, and what happens after the last step."""
+    """The bar shows epoch, loss, steps of the whole run, remaining time, and the dev evaluation."""
     config = write_config(tmp_path, training={"epochs": 3})
     dev = f"--data.dev={tmp_path}/train.conllu"
     shown, _ = at_terminal("train", config, dev, stdout_too=True)
@@ -260,7 +260,7 @@ def test_a_terminal_shows_a_labelled_bar(tmp_path):
     assert re.search(r"epoch 3/3  loss \d+\.\d{4}  accuracy ", text)
 
 
-def test_the_loss_beside_the_bar_is_a_running_mean():
+def test_the_progress_bar_shows_the_running_mean_of_the_loss():
     shown = []
     display = TrainingDisplay(lambda text, done, total: shown.append((text, done, total)))
     display.show(Started("run", 2, 9, 0, 3, 5, 99, "cpu", 1, 2, 4, 3, None))
@@ -289,7 +289,7 @@ def test_a_missing_file(tmp_path, capsys):
         read_config(str(tmp_path))
 
 
-def test_upper_settings_lie_over_lower_ones():
+def test_deep_merge_overrides_nested_settings():
     lower = {"a": 1, "b": {"c": 2, "d": 3}, "e": {"f": 4}}
     upper = {"b": {"d": 5}, "e": 6, "g": {"h": 7}}
     assert deep_merge(lower, upper) == {"a": 1, "b": {"c": 2, "d": 5}, "e": 6, "g": {"h": 7}}

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import bcrf
-from bcrf.kernels import KERNELS
+from bcrf.kernels import BACKEND_MODULES
 from bcrf.kernels.dual import edge_log_sums
 from bcrf.kernels.folded_chain import fold
 from tests import oracles
@@ -38,7 +38,9 @@ def many(scale: float, removed: float, batch: int = 300) -> list[bcrf.LinearChai
 
 def dual_value(chain: bcrf.LinearChain, omegas: tuple[float, ...]) -> Tensor:
     arcs = fold(chain)
-    lam = KERNELS["torch"].project(arcs, torch.zeros_like(arcs.single_scores), omegas, 1, None)
+    lam = BACKEND_MODULES["torch"].project(
+        arcs, torch.zeros_like(arcs.single_scores), omegas, 1, None
+    )
     return edge_log_sums(arcs, lam).sum(1)
 
 

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import bcrf
 from bcrf import LinearChain, Solver
-from bcrf.checks import checks_enabled, values_visible
+from bcrf.checks import checks_enabled, values_readable
 from tests.strategies import Pairs, random_chain_arrays
 
 B, N, T = 3, 5, 4
@@ -113,12 +113,12 @@ def test_values_are_visible_in_plain_tensors_on_the_cpu() -> None:
     class Wrapped(Tensor):
         pass
 
-    assert values_visible(torch.zeros(1))
-    assert values_visible(torch.nn.Parameter(torch.zeros(1)))
-    assert not values_visible(torch.zeros(1, device="meta"))
-    assert not values_visible(torch.zeros(1).as_subclass(Wrapped))
+    assert values_readable(torch.zeros(1))
+    assert values_readable(torch.nn.Parameter(torch.zeros(1)))
+    assert not values_readable(torch.zeros(1, device="meta"))
+    assert not values_readable(torch.zeros(1).as_subclass(Wrapped))
     with bcrf.set_checks(False):
-        assert values_visible(torch.zeros(1))
+        assert values_readable(torch.zeros(1))
 
 
 # Bad scores

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import bcrf
-from bcrf.inference.certified import _joined_maxima
+from bcrf.inference.certified import _certify
 from bcrf.kernels.dual import incoming_outgoing
 from bcrf.kernels.folded_chain import fold
 from tests.strategies import bies_follow, random_chain_arrays
@@ -73,7 +73,7 @@ def test_certificates_hold_at_any_dual_point() -> None:
         bound = torch.where(arcs.edge, arcs.scores(lam).amax((-2, -1)), 0.0).sum(1)
         long = chain.lengths > 1
         assert bool((bound >= best - 1e-9)[long].all())
-        tags, certified = _joined_maxima(arcs, lam)
+        tags, certified = _certify(arcs, lam)
         assert_close(chain.score(tags)[certified], best[certified], rtol=0, atol=1e-9)
         assert_close(bound[certified & long], best[certified & long], rtol=0, atol=1e-9)
         certified_somewhere |= certified

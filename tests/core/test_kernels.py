@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 import bcrf
-from bcrf.kernels import KERNELS, pytorch
+from bcrf.kernels import BACKEND_MODULES, pytorch
 from bcrf.kernels.folded_chain import fold
 from bcrf.numerics.logspace import logsumexp
 from bcrf.numerics.trimming import _live_by_loop, _live_by_scan
@@ -45,7 +45,7 @@ class TestKernel:
     def test_messages(self, name, n, tags, kind, removed) -> None:
         chain = chains(n, tags, kind, removed)
         folded = fold(chain)
-        naive, other = KERNELS["naive"], KERNELS[name]
+        naive, other = BACKEND_MODULES["naive"], BACKEND_MODULES[name]
         (beta, scale), (beta_2, scale_2) = (k.backward_messages(folded) for k in (naive, other))
         alpha, alpha_2 = (k.forward_messages(folded) for k in (naive, other))
         total, total_2 = logsumexp(beta[:, :1]), logsumexp(beta_2[:, :1])
@@ -60,7 +60,7 @@ class TestKernel:
     def test_best_paths(self, name, n, tags, kind, removed) -> None:
         chain = chains(n, tags, kind, removed)
         folded = fold(chain)
-        naive, other = (chain.score(KERNELS[k].best_paths(folded)) for k in ("naive", name))
+        naive, other = (chain.score(BACKEND_MODULES[k].best_paths(folded)) for k in ("naive", name))
         assert_close(other, naive, rtol=0, atol=1e-12)
 
     def test_gradients(self, name, n, tags, kind, removed) -> None:

@@ -73,8 +73,8 @@ def check_values(
 @each_dtype
 def test_all_others(kind: Pairs, dtype: torch.dtype) -> None:
     *scores, _ = arrays(kind, dtype)
-    torch.library.opcheck(custom_ops.bregman_flow, (*scores, *SETTINGS, True))
-    torch.library.opcheck(custom_ops.bregman_flow, (*scores, OMEGAS, 2, 1e-3, True, False))
+    torch.library.opcheck(custom_ops.bregman_result, (*scores, *SETTINGS, True))
+    torch.library.opcheck(custom_ops.bregman_result, (*scores, OMEGAS, 2, 1e-3, True, False))
     torch.library.opcheck(custom_ops.most_probable, (*scores, *SETTINGS, False, 0.5))
     torch.library.opcheck(custom_ops.viterbi, tuple(scores))
     torch.library.opcheck(custom_ops.certified, (*scores, OMEGAS, 0.1))
@@ -123,12 +123,12 @@ def test_no_answer_is_an_error() -> None:
         lambda: custom_ops.crf(unary, pair, lengths, gold + 9, True),
         lambda: custom_ops.crf(unary, pair, lengths - 1, None, False),
         lambda: custom_ops.bregman(unary, pair + math.inf, lengths, gold, *SETTINGS, True),
-        lambda: custom_ops.bregman_flow(spoiled, pair, lengths, *SETTINGS, True),
+        lambda: custom_ops.bregman_result(spoiled, pair, lengths, *SETTINGS, True),
         lambda: custom_ops.most_probable(spoiled, pair, lengths, *SETTINGS, True, 1.0),
         lambda: custom_ops.viterbi(unary, pair - math.inf, lengths),
         lambda: custom_ops.certified(unary, pair, lengths + 9, OMEGAS, 0.1),
     ):
-        with pytest.raises(ValueError, match="a sentence has no answer"):
+        with pytest.raises(ValueError, match="a sentence is invalid"):
             call()
 
 
@@ -213,9 +213,9 @@ FUNCTIONS: dict[str, tuple[Callable[[LinearChain], Any], set[str]]] = {
     "value": (lambda chain: CRF(chain).value, {"crf"}),
     "flow": (
         lambda chain: (Bregman()(chain).value, Bregman()(chain).residual, Bregman()(chain).lam),
-        {"bregman_flow"},
+        {"bregman_result"},
     ),
-    "marginals": (lambda chain: Bregman(5)(chain).tag_marginals, {"bregman_flow"}),
+    "marginals": (lambda chain: Bregman(5)(chain).tag_marginals, {"bregman_result"}),
 }
 
 
@@ -248,7 +248,7 @@ def test_bad_input_of_a_compiled_function_is_an_error(what: str) -> None:
         lengths[1] = 6
     else:
         unary[0, 1] = -math.inf
-    with pytest.raises(ValueError, match="a sentence has no answer"):
+    with pytest.raises(ValueError, match="a sentence is invalid"):
         fast(unary, chain.transitions, lengths, gold)
     assert counter.frame_count == 1
 

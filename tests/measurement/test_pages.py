@@ -1,4 +1,4 @@
-"""Tables, templates, and the description of where a row comes from."""
+"""Tables, templates, and the provenance of a logged row."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_tables_align_numbers_to_the_right():
     assert table(["a", "b"], [["x", "1"]], left=1) == "| a | b |\n| --- | ---: |\n| x | 1 |\n"
 
 
-def test_marks_are_replaced_within_lines_too(tmp_path):
+def test_marks_are_replaced_within_lines(tmp_path):
     path = tmp_path / "template.md"
     path.write_text("# {{ name }}\n\n{{ table pos }}\n{{table ner}} end\n")
     marks = {"name": lambda _: "Title", "table": lambda argument: f"<{argument}>\n"}
@@ -34,12 +34,12 @@ def test_marks_are_replaced_within_lines_too(tmp_path):
 def test_an_unknown_mark_is_named(tmp_path):
     path = tmp_path / "template.md"
     path.write_text("{{ tabel pos }}")
-    message = r"template\.md: \{\{ tabel pos \}\} is unknown; expected one of table"
+    message = r"template\.md: unknown mark \{\{ tabel pos \}\}; expected one of table"
     with pytest.raises(TemplateError, match=message):
         fill_template(path, {"table": str})
 
 
-def test_a_row_says_where_it_comes_from():
+def test_provenance_names_commit_and_command():
     origin = machine.provenance("benchmarks", ["--log", "/home/ada/log.jsonl", "base=/x/bert"])
     assert origin["command"] == "python -m benchmarks --log .../log.jsonl base=.../bert"
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", origin["date"])

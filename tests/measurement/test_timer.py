@@ -108,7 +108,7 @@ def test_quartiles():
     assert found.quartiles == pytest.approx((0.2, 0.4))
 
 
-def test_threads_are_given_back():
+def test_the_number_of_threads_is_restored():
     before = torch.get_num_threads()
     with torch_threads(1):
         assert torch.get_num_threads() == 1
@@ -135,7 +135,7 @@ def test_functions_take_turns_by_batch_and_the_first_round_does_not_count():
     turns = [calls[i : i + 2] for i in range(0, len(calls), 2)]
     assert all({name for name, _ in turn} == {"a", "b"} for turn in turns)
     assert [turn[0][1] for turn in turns] == [0, 1] * 4
-    assert len({turn[0][0] for turn in turns}) == 2  # now one is first, now the other
+    assert len({turn[0][0] for turn in turns}) == 2  # the order changes between batches
 
 
 def test_a_failure_leaves_the_collector_on():

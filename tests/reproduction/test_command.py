@@ -31,7 +31,7 @@ def rows(folder: Path, table: str = "pos") -> list[dict]:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 130)])
-def test_a_command_that_was_stopped_goes_on(tmp_path, capsys, number, code):
+def test_a_killed_command_continues_its_run(tmp_path, capsys, number, code):
     write_folder(tmp_path, pos=LONG)
     arguments = command(tmp_path, "pos", *CHOICE)
     process = subprocess.Popen(
@@ -49,7 +49,7 @@ def test_a_command_that_was_stopped_goes_on(tmp_path, capsys, number, code):
     assert process.returncode == code
     if number == signal.SIGINT:
         assert errors.splitlines() == [
-            "bcrf: stopped; the same command continues the run",
+            "bcrf: stopped; run the same command again to continue",
             "bcrf: interrupted",
         ]
     assert rows(tmp_path) == []
@@ -75,20 +75,20 @@ def test_a_command_that_was_stopped_goes_on(tmp_path, capsys, number, code):
     assert capsys.readouterr().out == f"done    pos english 0 crf seed 0: {score}\n"
 
 
-def test_what_is_missing_is_listed_and_skipped(tmp_path, capsys):
+def test_missing_data_are_listed_and_skipped(tmp_path, capsys):
     write_folder(tmp_path)
     result = bcrf(*command(tmp_path, "pos", "--list"))
     listed = result.stdout.splitlines()
     assert len(listed) == 16
     assert listed[0] == "to do   pos english 0 unstructured seed 0"
-    looked_for = f"no tlh-train.conllu, no tlh-dev.conllu, no tlh or tlh2 under {SAMPLES}"
+    looked_for = f"there is no tlh-train.conllu, no tlh-dev.conllu, no tlh or tlh2 under {SAMPLES}"
     assert listed[4] == f"missing pos klingon 0 unstructured seed 0 ({looked_for})"
     assert result.stderr == "8 to do, 8 missing\n"
     assert main(command(tmp_path, "pos", "--languages", "klingon")) == 0
     assert capsys.readouterr().out == f"skipped: pos klingon 0 unstructured seed 0: {looked_for}\n"
 
 
-def test_the_report_is_written_where_it_is_wanted(tmp_path, capsys):
+def test_the_report_is_written_to_the_given_page(tmp_path, capsys):
     write_folder(tmp_path)
     page = tmp_path / "docs" / "page.md"
     assert main(command(tmp_path, "report", "--page", str(page), "--no-plots")) == 0
@@ -96,7 +96,7 @@ def test_the_report_is_written_where_it_is_wanted(tmp_path, capsys):
     assert "| CRF training | Viterbi | missing | 91.3 | missing | 90.0 |" in page.read_text()
 
 
-def test_a_run_that_fails_is_told_by_the_exit_code(tmp_path, capsys):
+def test_a_failed_run_sets_the_exit_code(tmp_path, capsys):
     write_folder(tmp_path, pos={"optimizer": {"learning_rate": 1e30}})
     assert main(command(tmp_path, "pos", *CHOICE)) == 1
     assert "failed: pos english 0 crf seed 0: epoch 1, step " in capsys.readouterr().out
@@ -106,14 +106,14 @@ def test_a_run_that_fails_is_told_by_the_exit_code(tmp_path, capsys):
     ("arguments", "code", "message"),
     [
         (["poss"], 1, "there is no table 'poss' in "),
-        (["pos", "--languages", "elvish"], 1, "languages: 'elvish' is none of english, klingon"),
-        (["pos", "--layers", "3"], 1, "layers: '3' is none of 0, 1"),
+        (["pos", "--languages", "elvish"], 1, "unknown name 'elvish'; expected english, klingon"),
+        (["pos", "--layers", "3"], 1, "layers: unknown name '3'; expected 0, 1"),
         (["pos", "--objectives", "magic"], 1, "objectives: objective must be one of"),
         (["pos", "--seeds", "one"], 2, "expected a number such as 0, got 'one'"),
         (["pos", "--seeds", "-1"], 2, "expected a number such as 0, got '-1'"),
         (["pos", "--pretrained", "base"], 2, "expected NAME=FOLDER, got 'base'"),
-        (["pos", "--pretrained", "bert=x"], 1, "pretrained: 'bert' is none of 0, 1"),
-        (["pos", "--experiments", "nowhere"], 1, "nowhere: holds no tables; expected a folder"),
+        (["pos", "--pretrained", "bert=x"], 1, "pretrained: unknown network 'bert'; expected 0, 1"),
+        (["pos", "--experiments", "nowhere"], 1, "nowhere: has no tables; expected a folder"),
         (["pos", "--data", "nowhere"], 1, "--data nowhere: there is no such folder; expected the"),
         (["pos", "--device", "abacus"], 1, "device must be auto, cpu, cuda or cuda:N"),
         ([], 2, "error: expected TABLE"),
@@ -135,13 +135,13 @@ def test_wrong_command_lines(tmp_path, capsys, arguments, code, message):
     [
         ("pos.toml", "kind = ", "pos.toml: invalid TOML"),
         ("pos.toml", "kind = 'accuracy'", "pos: corpora is missing; expected a table of tables"),
-        ("results/pos.jsonl", "{\n", "pos.jsonl:1: is not JSON"),
+        ("results/pos.jsonl", "{\n", "pos.jsonl:1: expected JSON: "),
         (
             "template.md",
             "{{ tabel pos }}\n",
-            "template.md: {{ tabel pos }} is unknown; expected one of source, ",
+            "template.md: unknown mark {{ tabel pos }}; expected one of source, ",
         ),
-        ("template.md", "{{ table poss }}\n", "{{ table poss }}: 'poss' is none of "),
+        ("template.md", "{{ table poss }}\n", "{{ table poss }}: unknown 'poss'; expected "),
     ],
 )
 def test_wrong_files_are_named(tmp_path, capsys, name, text, message):
@@ -158,4 +158,4 @@ def test_torchrun_is_refused(tmp_path, capsys, monkeypatch):
     write_folder(tmp_path)
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert main(command(tmp_path, "pos")) == 1
-    assert "without torchrun" in capsys.readouterr().err
+    assert "torchrun is not supported" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Findings: what bears them out, what does not, and what is no evidence."""
+"""Findings: numbers that support a claim, numbers that do not, and numbers that do not count."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ GOOD = [
     row("segmentation", "unstructured", corpus="chinese", unstructured=47.3),
     row("partial", variant="exclusive", viterbi=90.5, bregman_10=90.5),
     row("partial", "bregman", variant="exclusive", bregman_10=90.6),
-    # What was run beside the table's own reading is no evidence.
+    # Only the first variant of a table counts as evidence.
     row("partial", "bregman", variant="literal", bregman_10=10.0),
     row("partial", variant="literal", viterbi=90.0, bregman_10=10.0),
     timed(ratio=2.0),
 ]
 
 
-def test_the_papers_own_numbers_bear_out_its_findings(tmp_path):
+def test_the_papers_numbers_support_its_claims(tmp_path):
     found = verdicts(tmp_path, GOOD)
     assert len(found) == len(CHECKS) + len(SPEED_CHECKS)
     ner = [claim for claim in found if claim.startswith("NER")]
@@ -112,6 +112,8 @@ def test_findings_name_their_numbers(tmp_path):
 
 
 def test_a_difference_at_the_bound_is_within_it(tmp_path):
-    rows = [row(viterbi=91.3, bregman_10=91.2)]  # 0.1 and a little, in binary
+    rows = [
+        row(viterbi=91.3, bregman_10=91.2)
+    ]  # in binary, the difference is slightly larger than 0.1
     claim = "POS: BCRF decoding of a CRF-trained model is within 0.1 of Viterbi"
     assert verdicts(tmp_path, rows)[claim] == "holds"

@@ -1,4 +1,4 @@
-"""Rows of the log that belong to one job, and folders that one process works in."""
+"""Log rows that belong to one job, and the lock on the folder of a job."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_job_belongs_to_one_process_until_it_ends(tmp_path: Path):
     (message,) = run(tmp_path, experiment_set(tmp_path), "pos", CRF)
     assert isinstance(message, JobMessage)
     assert message.kind == "skipped"
-    assert message.text.endswith("another process is working on it")
+    assert message.text.endswith("another process works on this run")
     process.kill()  # so that it has no chance to clean up
     process.communicate()
     first, *_, last = run(tmp_path, experiment_set(tmp_path), "pos", CRF)

@@ -66,7 +66,7 @@ def test_training_and_decoding_are_timed(tmp_path):
     assert len(which.log("timing").rows()) == 2
 
 
-def test_a_trained_model_is_timed_where_there_is_one(tmp_path):
+def test_a_trained_model_is_timed_if_there_is_one(tmp_path):
     chosen = Selection(("english",), seeds=(1,), objectives=("crf",))
     which = experiment_set(tmp_path, timing={"rounds": 1, "training": ["pos"]})
     run(tmp_path, which, "pos", chosen)
@@ -100,7 +100,7 @@ def chain(scale: float = 1.0, batch: int = 30, n: int = 6) -> LinearChain:
     return whole.constrain(Structure.from_labels(LABELS, "BIES"))
 
 
-def test_certificates_are_those_of_the_certified_decoder():
+def test_certificates_agree_with_the_certified_decoder():
     problem = chain(batch=60)
     seen = set()
     for k in (1, 3, 10, 30):
@@ -112,7 +112,7 @@ def test_certificates_are_those_of_the_certified_decoder():
     assert len(seen) > 2
 
 
-def test_what_is_certified_is_a_best_path():
+def test_certified_sequences_are_best_paths():
     problem = chain(batch=40, n=4)
     edges = Bregman.paper(2)(problem / 0.1).edge_marginals
     found = certified(edges, problem.lengths)
@@ -132,8 +132,8 @@ def converged(one: LinearChain) -> torch.Tensor:
     return torch.from_numpy(oracles.dual(*sentence).tag_marginals)
 
 
-def test_errors_are_those_of_the_definition():
-    """Sentence by sentence, against the minimum of the dual by Newton's method."""
+def test_errors_equal_their_definition():
+    """Compare each sentence with the minimum of the dual, found by Newton's method."""
     problem = chain(batch=6)
     found = {
         (e["setting"], e["temperature"], e["iterations"]): e for e in analyse([problem], [2, 9])
@@ -167,7 +167,7 @@ def test_errors_are_those_of_the_definition():
             assert entry["certified"] == pytest.approx(sum(proved) / 6, abs=1e-5)
 
 
-def test_errors_vanish_and_batches_do_not_matter():
+def test_errors_vanish_and_do_not_depend_on_batches():
     problem = chain()
     whole = analyse([problem], [1, 3000])
     parts = analyse([problem[:11], problem[11:]], [1, 3000])
@@ -179,7 +179,7 @@ def test_errors_vanish_and_batches_do_not_matter():
             assert one["error"] > 1e-4
 
 
-def test_sentences_that_do_not_settle_are_not_compared(monkeypatch):
+def test_sentences_that_do_not_converge_are_not_compared(monkeypatch):
     monkeypatch.setattr("reproduction.analysis._CONVERGED", Bregman(3, relaxation=1.0))
     found = analyse([chain()], [3])
     hard = [e["unsettled"] for e in found if e["temperature"] == 0.1]
@@ -191,7 +191,7 @@ def test_models_are_analysed_once_they_are_trained(tmp_path):
     ((kind, text),) = messages(run(tmp_path, which, "analysis", Selection(("english",))))
     folder = Path("runs", "pos", "english-0", "crf-0")
     assert kind == "skipped"
-    assert text.endswith(f"there is no trained model in {tmp_path / folder}")
+    assert text.endswith(f"there is no trained model in {tmp_path / folder}; train it first")
 
     run(tmp_path, which, "pos", Selection(("english",), seeds=(0,), objectives=("crf",)))
     run(tmp_path, which, "analysis", Selection(("english",)))

@@ -38,7 +38,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("backend", ["auto", "torch"])
-def test_decoders_are_those_of_the_library(name, backend):
+def test_decoders_equal_those_of_the_library(name, backend):
     chain = chains()
     torch.testing.assert_close(decoder(name, backend)(chain).tags, library_decoder(name)(chain))
 
@@ -49,11 +49,11 @@ def test_half_split_projections_are_not_relaxed(backend):
     found = decoder("bregman-3-half", backend)(chain).tags
     expected = decode(Bregman(3, relaxation=1.0, gauge="half"), chain, 0.1)
     torch.testing.assert_close(found, expected)
-    for other in ("bregman-3", "bregman-3-relaxed"):  # so it is none of these
+    for other in ("bregman-3", "bregman-3-relaxed"):  # it differs from both
         assert not torch.equal(found, decoder(other)(chain).tags)
 
 
-def test_the_certified_decoder_says_where_it_is_sure():
+def test_the_certified_decoder_reports_certified_sentences():
     chain = chains(40)
     found = decoder("certified-5")(chain)
     assert found.certified is not None
@@ -62,7 +62,7 @@ def test_the_certified_decoder_says_where_it_is_sure():
     assert decoder("viterbi")(chain).certified is None
 
 
-def test_solvers_take_the_backend():
+def test_solvers_use_the_given_backend():
     assert loss_solver("crf", "torch").backend == "torch"
     assert loss_solver("bregman-7", "torch") == training_solver("bregman-7").__class__(
         7, None, 1.0, gauge="right", first=2, marginals="outgoing", backend="torch"
@@ -96,12 +96,12 @@ def test_wrong_names_are_errors(name):
         ("unstructured-mbr", "ours: Unstructured, MBR repair", True),
     ],
 )
-def test_what_is_ours_is_labelled(name, title, ours):
+def test_our_decoders_are_labelled(name, title, ours):
     method = Method.parse(name)
     assert (method.title, method.ours) == (title, ours)
 
 
-def test_objectives_of_ours_are_labelled():
+def test_our_objectives_are_labelled():
     assert objective_title("bregman") == "BCRF training"
     assert objective_title("bregman-10-relaxed") == "ours: bregman-10-relaxed training"
 
@@ -114,7 +114,7 @@ def test_agreement_counts_tokens_and_sentences():
 
 
 @pytest.mark.parametrize("task", ["pos", "segmentation", "ner"])
-def test_evaluation_is_that_of_the_tagger_for_every_decoder(tmp_path, task):
+def test_evaluation_equals_that_of_the_tagger_for_every_decoder(tmp_path, task):
     tagger = trained(tmp_path, task, model={"objective": "crf"}, training={"epochs": 2})
     examples = tagger.task.annotated(list(read(config(tmp_path, task).data.dev)))
     found = evaluate(tagger, examples, NAMES)
@@ -139,7 +139,7 @@ def test_evaluation_is_that_of_the_tagger_for_every_decoder(tmp_path, task):
 
 
 @pytest.mark.parametrize("task", ["segmentation", "ner"])
-def test_ill_formed_labels_are_repaired_by_marginals_if_wanted(tmp_path, task):
+def test_mbr_decoders_repair_labels_by_marginals(tmp_path, task):
     tagger = trained(tmp_path, task, model={"objective": "crf"}, training={"epochs": 2})
     examples = tagger.task.annotated(list(read(config(tmp_path, task).data.dev)))
     names = [f"{name}-mbr" for name in NAMES if not name.startswith(("viterbi", "certified"))]

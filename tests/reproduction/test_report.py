@@ -50,7 +50,7 @@ def test_seeds_are_averaged_and_later_rows_add_to_earlier_ones(tmp_path):
 # ----------------------------------------------------------------------------------------- tables
 
 
-def test_ours_and_the_papers_stand_side_by_side(tmp_path):
+def test_our_scores_are_shown_beside_the_papers(tmp_path):
     rows = [
         row(seed=0, viterbi=90.0, bregman_10=89.0, certified_10=90.0),
         row(seed=1, viterbi=92.0, bregman_10=91.0),
@@ -68,13 +68,13 @@ def test_ours_and_the_papers_stand_side_by_side(tmp_path):
     ]
     assert "| CRF training | BCRF, 10 it. | 90.00 ± 1.41 [2] | 91.2 |" in lines
     assert "| CRF training | ours: certified, 10 it. | 90.00 [1] |  |" in lines
-    # Not in the paper, and not run: shown as missing all the same.
+    # A decoder that is not in the paper and was not run is shown as missing.
     assert "| CRF training | ours: BCRF relaxed, 10 it. | missing |  |" in lines
     assert "| ours: bregman-10-relaxed training | Viterbi | 88.00 [1] |  |" in lines
-    assert not any("klingon |" in line for line in lines)  # what was not run has no column
+    assert not any("klingon |" in line for line in lines)  # a corpus that was not run has no column
     assert "- english: UD r2.15; 1,234 training sentences." in lines
     assert "- klingon: not run (tlh-train.conllu, tlh-dev.conllu, tlh)." in lines
-    # A network that the paper has not, but that was run.
+    # A network that was run, but is not in the paper.
     assert "### pos, 1" in lines
     assert "| CRF training | Viterbi | 93.00 [1] |  |" in lines
     for line in lines:  # all rows of a table are of one width
@@ -136,7 +136,7 @@ def test_without_times_the_papers_rows_are_missing(tmp_path):
     assert "| pos | english | no layers | missing | missing | missing | ×6.1 |" in text
 
 
-def test_the_paper_is_compared_over_all_run_specs(tmp_path):
+def test_the_comparison_with_the_paper_averages_all_common_cells(tmp_path):
     rows = [row(viterbi=91.5, bregman_10=90.2, mean_field_5=1.0)]
     text = page(tmp_path, rows, "{{ compared }}\n")
     numbers = "2 | -0.40 | +0.20 (crf + viterbi) | -1.00 (crf + bregman-10) | UD r2.15"
@@ -146,7 +146,7 @@ def test_the_paper_is_compared_over_all_run_specs(tmp_path):
 # ------------------------------------------------------------------------------- pages and plots
 
 
-def test_an_empty_book_has_a_page(tmp_path):
+def test_the_report_without_results(tmp_path):
     text = page(tmp_path, [], TEMPLATE)
     assert text.startswith("# Results\n\nRows of the logs: pos 0, segmentation 0, partial 0, ")
     assert text.count("Nothing was run yet.") == 6
@@ -260,8 +260,8 @@ def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
     assert (tmp_path / "page.md").read_text() == "![iterations](page-iterations.svg)\n"
 
 
-def test_the_projects_page_is_made_from_its_logs():
-    """Logs only ever grow, so rows that were added since the page was made do not matter."""
+def test_the_page_of_the_project_is_up_to_date_with_its_logs():
+    """Rows that were logged after the page was made are ignored, because logs only grow."""
     folder = ROOT / "experiments"
     tables = {path.stem: read_config(str(path)) for path in sorted(folder.glob("*.toml"))}
     project = ExperimentSet.from_dicts(folder, tables)
@@ -275,7 +275,7 @@ def test_the_projects_page_is_made_from_its_logs():
     assert made == text
 
 
-def test_the_log_of_the_project_names_no_places():
+def test_the_logs_of_the_project_have_no_absolute_paths():
     for path in sorted((ROOT / "experiments" / "results").glob("*.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines():
             values = json.loads(line)

@@ -1,4 +1,4 @@
-"""Runs of a table: what is logged, that nothing is done twice, and that nothing gets lost."""
+"""Runs of a table: logged rows, runs that are not repeated, and interrupted runs."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def done(finished: Path, tmp_path: Path) -> Path:
-    """A copy of it."""
+    """A copy of the folder with one finished run."""
     return Path(shutil.copytree(finished, tmp_path / "copy"))
 
 
 def done_text(folder: Path) -> str:
-    """What is said of the finished run: its test score, and the paper's number."""
+    """Return the text of the finished run: its test score, and the paper's number."""
     score = experiment_set(folder).log("pos").rows()[0]["evaluations"]["test"]["decoders"]
     return f"{TITLE}: {100 * score['viterbi']['score']:.2f} (paper 91.3)"
 
@@ -46,7 +46,7 @@ def only_row(folder: Path, table: str = "pos") -> dict[str, Any]:
     return row
 
 
-def test_a_row_tells_all_that_is_needed(finished):
+def test_a_row_has_all_fields_of_the_report(finished):
     row = only_row(finished)
     assert {key: row[key] for key in ("table", "corpus", "network", "variant", "objective")} == {
         "table": "pos",
@@ -68,13 +68,13 @@ def test_a_row_tells_all_that_is_needed(finished):
     assert set(row["files"]) == {"train", "dev", "test"}
 
 
-def test_a_row_names_no_places(finished):
+def test_a_row_has_no_absolute_paths(finished):
     text = (finished / "experiments" / "results" / "pos.jsonl").read_text()
     assert str(finished) not in text
     assert str(SAMPLES) not in text
 
 
-def test_scores_are_those_of_the_best_model(finished):
+def test_scores_equal_those_of_the_best_model(finished):
     row = only_row(finished)
     tagger = Tagger.load(finished / "runs" / "pos" / "english-0" / "crf-0")
     decoders = row["evaluations"]["test"]["decoders"]
@@ -85,18 +85,18 @@ def test_scores_are_those_of_the_best_model(finished):
     for name in ("viterbi", "mean_field-5", "bregman-10", "certified-10"):
         expected = tagger.evaluate(SAMPLES / "english-dev.conllu", name)
         assert decoders[name]["score"] == pytest.approx(expected.score, abs=1e-6)
-    # Dev is the same file here, and the epoch was chosen by it.
+    # Dev and test are the same file here, and dev selects the best epoch.
     assert row["evaluations"]["dev"] == row["evaluations"]["test"]
     assert max(row["training"]["dev"]) == decoders["viterbi"]["score"]
     assert row["training"]["dev"][row["training"]["best_epoch"] - 1] == max(row["training"]["dev"])
 
 
-def test_only_what_is_needed_later_is_kept(finished):
+def test_the_state_for_resuming_is_removed(finished):
     folder = finished / "runs" / "pos" / "english-0" / "crf-0"
     assert {path.name for path in folder.iterdir()} == {"best", "metrics.jsonl"}
 
 
-def test_what_is_done_is_not_done_again(done):
+def test_finished_runs_are_not_run_again(done):
     shutil.rmtree(done / "runs")
     found = run(done, experiment_set(done), "pos", CRF)
     assert found == [JobMessage("done", done_text(done))]
@@ -122,19 +122,19 @@ def test_missing_data_are_named_once_and_skipped(tmp_path):
     assert messages(run(tmp_path, experiment_set(tmp_path), "pos", chosen)) == [
         (
             "skipped",
-            "pos klingon 0 crf seed 0: no tlh-train.conllu, no tlh-dev.conllu, no tlh or tlh2 "
-            f"under {SAMPLES}",
+            "pos klingon 0 crf seed 0: there is no tlh-train.conllu, no tlh-dev.conllu, no tlh "
+            f"or tlh2 under {SAMPLES}",
         )
     ]
     assert not experiment_set(tmp_path).log("pos").path.exists()
 
 
-def test_other_settings_do_not_mix_with_what_is_in_the_log(done):
+def test_settings_that_differ_from_the_log_are_an_error(done):
     other = experiment_set(done, pos={"training": {"epochs": 3, "batch": 64, "device": "cpu"}})
     with pytest.raises(ExperimentError) as error:
         run(done, other, "pos", CRF)
     assert str(error.value).startswith(
-        f"{TITLE} is in the log with training.epochs = 2, now it is 3; restore the setting"
+        f"{TITLE} is in the log with training.epochs = 2, but now training.epochs = 3; restore"
     )
     elsewhere = experiment_set(done, pos={"training": {"epochs": 2, "batch": 64, "log_every": 7}})
     assert messages(run(done, elsewhere, "pos", CRF)) == [("done", done_text(done))]
@@ -144,7 +144,9 @@ def test_a_folder_with_another_run_is_refused(tmp_path):
     events = work_until(tmp_path, lambda event: isinstance(event, Epoch))
     assert isinstance(events[-1], Epoch)
     other = experiment_set(tmp_path, pos={"training": {"epochs": 3, "batch": 64, "device": "cpu"}})
-    with pytest.raises(ExperimentError, match=r"training\.epochs = 2, now it is 3; to resume"):
+    with pytest.raises(
+        ExperimentError, match=r"epochs = 2, but now training\.epochs = 3; to resume"
+    ):
         run(tmp_path, other, "pos", CRF)
 
 
@@ -152,7 +154,7 @@ def test_a_folder_with_another_run_is_refused(tmp_path):
 
 
 def work_until(folder: Path, stop: Any) -> list[Any]:
-    """What happens until then; the rest does not happen."""
+    """Run jobs until an event satisfies the condition; return the events so far."""
     from reproduction import run_jobs
 
     which = experiment_set(folder)
@@ -168,7 +170,7 @@ def work_until(folder: Path, stop: Any) -> list[Any]:
 
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two runs came to the same."""
+    """Return whether two rows have the same results."""
     parts = ("evaluations", "config", "files")
     numbers = ("loss", "dev", "best_epoch")
     return all(one[part] == other[part] for part in parts) and all(
@@ -176,7 +178,7 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     )
 
 
-def test_a_run_that_was_stopped_goes_on(tmp_path, finished):
+def test_a_stopped_run_is_continued(tmp_path, finished):
     work_until(tmp_path, lambda event: isinstance(event, Epoch))
     assert experiment_set(tmp_path).log("pos").rows() == []
     events = run(tmp_path, experiment_set(tmp_path), "pos", CRF)
@@ -185,7 +187,7 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, finished):
     assert same(only_row(tmp_path), only_row(finished))
 
 
-def test_a_run_that_was_stopped_before_its_evaluation_is_not_trained_again(tmp_path, finished):
+def test_a_run_that_was_stopped_before_its_evaluation_is_only_evaluated(tmp_path, finished):
     work_until(tmp_path, lambda event: isinstance(event, Finished))
     assert experiment_set(tmp_path).log("pos").rows() == []
     events = run(tmp_path, experiment_set(tmp_path), "pos", CRF)
@@ -216,15 +218,15 @@ def test_decoders_cannot_be_added_to_a_model_that_is_gone(done):
     wider = experiment_set(done, pos={"decoders": ["viterbi", "bregman-K-relaxed"]})
     ((kind, text),) = messages(run(done, wider, "pos", CRF))
     assert kind == "skipped"
-    assert "was not evaluated with bregman-5-relaxed, bregman-10-relaxed, and its model is" in text
+    assert "was not evaluated with bregman-5-relaxed, bregman-10-relaxed, and " in text
 
 
-def test_what_another_process_is_at_is_skipped(tmp_path):
+def test_runs_of_other_processes_are_skipped(tmp_path):
     folder = tmp_path / "runs" / "pos" / "english-0" / "crf-0"
     folder.mkdir(parents=True)
     with hold_lock(folder / ".lock", wait=False):
         found = messages(run(tmp_path, experiment_set(tmp_path), "pos", CRF))
-    assert found == [("skipped", f"{TITLE}: another process is working on it")]
+    assert found == [("skipped", f"{TITLE}: another process works on this run")]
 
 
 def test_a_run_that_diverges_does_not_stop_the_others(tmp_path):
@@ -245,7 +247,7 @@ def test_an_encoder_that_cannot_be_loaded_is_skipped(tmp_path, monkeypatch):
     assert f"{TITLE}: pretrained: cannot load '{tmp_path}/nowhere'" in found[1][1]
 
 
-def test_the_user_says_where_encoders_are(tmp_path):
+def test_the_option_pretrained_sets_the_encoder(tmp_path):
     which = experiment_set(tmp_path, pos={"model": {}})
     context = RunContext(which.experiments, SAMPLES, tmp_path, "cpu", {"0": "somewhere/my-encoder"})
     (job,) = which.jobs("pos", CRF, context)
@@ -256,7 +258,7 @@ def test_the_user_says_where_encoders_are(tmp_path):
 # ----------------------------------------------------------------------------------- what is done
 
 
-def test_progress_says_what_is_done_begun_and_missing(done):
+def test_job_statuses_are_done_begun_or_missing(done):
     which = experiment_set(done)
     context = RunContext(which.experiments, SAMPLES, done / "runs", "cpu")
     other = Selection(("english",), objectives=("bregman",), seeds=(0,))
@@ -266,7 +268,7 @@ def test_progress_says_what_is_done_begun_and_missing(done):
     epoch = json.dumps({"event": "epoch", "epoch": 1})
     (bregman.folder / "metrics.jsonl").write_text(f"{epoch}\n{epoch[:5]}")
     found = [(one.title, one.state, one.detail) for one in job_statuses(jobs, which.log("pos"))]
-    missing = f"no tlh-train.conllu, no tlh-dev.conllu, no tlh or tlh2 under {SAMPLES}"
+    missing = f"there is no tlh-train.conllu, no tlh-dev.conllu, no tlh or tlh2 under {SAMPLES}"
     assert found == [
         (TITLE, "done", done_text(done).removeprefix(f"{TITLE}: ")),
         ("pos english 0 bregman seed 0", "begun", "1 epoch"),

@@ -1,4 +1,4 @@
-"""The tables as files describe them: which runs they have, what is wrong with them, their data."""
+"""The TOML files of the tables: their runs, errors in them, and the files of corpora."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def real() -> ExperimentSet:
 # ------------------------------------------------------------------------------ the project's own
 
 
-def test_the_tables_of_the_paper_are_there(real):
+def test_all_tables_of_the_paper_exist(real):
     assert set(real.experiments) == {"pos", "segmentation", "ner", "ner-partial"}
     assert list(real.timings) == ["timing"]
     assert list(real.analyses) == ["analysis"]
@@ -74,13 +74,13 @@ def test_every_speed_up_of_the_paper_is_measured(real):
     assert len(plan.paper) == 80
 
 
-def test_what_the_paper_has_not_is_run_only_when_asked_for(real):
+def test_extra_corpora_and_networks_are_run_only_if_selected(real):
     ner = real.experiments["ner"]
     assert {c.corpus for c in run_specs(ner, Selection())} == {"conll2003"}
     asked = list(run_specs(ner, Selection(languages=("wnut17",), layers=("minilm",), seeds=(7,))))
     assert {(c.corpus, c.network, c.seed) for c in asked} == {("wnut17", "minilm", 7)}
     chinese = list(run_specs(ner, Selection(languages=("uner_chinese",))))
-    # Its own, though they are extra.
+    # A corpus runs the networks that it names, even if they are extra.
     assert {c.network for c in chinese} == {"0", "2", "minilm-long"}
 
 
@@ -102,7 +102,7 @@ def test_networks_have_the_hyperparameters_of_the_paper(real):
 
 
 @pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.toml")), ids=lambda p: p.stem)
-def test_files_are_headed_by_their_command(path):
+def test_files_begin_with_their_command(path):
     comment = re.match(r"(#.*\n)+", path.read_text(encoding="utf-8"))
     assert comment
     assert f"\n#   python -m reproduction {path.stem} --data DIR\n" in comment[0]
@@ -114,7 +114,9 @@ def test_files_are_headed_by_their_command(path):
 def test_runs_can_be_chosen(tmp_path):
     pos = experiment_set(tmp_path).experiments["pos"]
     everything = list(run_specs(pos, Selection()))
-    assert [c.seed for c in everything] == [0] * 8 + [1] * 8  # all of a seed, then the next
+    assert [c.seed for c in everything] == [0] * 8 + [
+        1
+    ] * 8  # all runs of one seed, then those of the next
     assert {c.network for c in everything} == {"0"}
     chosen = list(
         run_specs(pos, Selection(("english",), ("0", "1"), (3,), ("bregman-10-relaxed", "crf")))
@@ -135,8 +137,11 @@ def test_a_variant_may_have_seeds_of_its_own(tmp_path):
 @pytest.mark.parametrize(
     ("selection", "message"),
     [
-        (Selection(languages=("elvish",)), "languages: 'elvish' is none of english, klingon"),
-        (Selection(layers=("9",)), "layers: '9' is none of 0, 1"),
+        (
+            Selection(languages=("elvish",)),
+            "languages: unknown name 'elvish'; expected english, klingon",
+        ),
+        (Selection(layers=("9",)), "layers: unknown name '9'; expected 0, 1"),
         (Selection(objectives=("magic",)), "objectives: objective must be one of unstructured"),
     ],
 )
@@ -198,7 +203,7 @@ def without(values: dict[str, Any], key: str) -> dict[str, Any]:
             "pos",
             without(POS, "paper")
             | {"corpora": {"x": POS["corpora"]["english"] | {"networks": ["7"]}}},
-            "corpora.x.networks: '7' is none of 0, 1",
+            "corpora.x.networks: unknown network '7'; expected 0, 1",
         ),
         (
             "pos",
@@ -208,9 +213,13 @@ def without(values: dict[str, Any], key: str) -> dict[str, Any]:
         (
             "pos",
             POS | {"paper": [{"network": "0", "corpora": ["elvish"], "rows": []}]},
-            "paper[0]: elvish, network 0: is not run",
+            "paper[0]: this table has no corpus elvish with the network 0",
         ),
-        ("timing", TIMING | {"training": ["nothing"]}, "timing: there is no table 'nothing'"),
+        (
+            "timing",
+            TIMING | {"training": ["nothing"]},
+            "timing: there is no accuracy table 'nothing'",
+        ),
         ("timing", TIMING | {"rounds": 0}, "timing: rounds must be an integer of at least 1"),
         ("timing", TIMING | {"scaling": {}}, "timing: scaling.batch is missing"),
         ("analysis", ANALYSIS | {"objectives": ["x"]}, "analysis: objective must be one of"),
@@ -227,7 +236,7 @@ def test_wrong_tables_are_errors_that_name_the_key(tmp_path, table, values, mess
 # ------------------------------------------------------------------------------------------ files
 
 
-def test_files_are_found_by_name_wherever_they_are(tmp_path):
+def test_files_are_found_by_name_in_any_subfolder(tmp_path):
     corpus = experiment_set(tmp_path).experiments["pos"].corpora["klingon"]
     deep = tmp_path / "data" / "a" / "b"
     deep.mkdir(parents=True)
@@ -238,13 +247,13 @@ def test_files_are_found_by_name_wherever_they_are(tmp_path):
         "train": deep / "tlh-train.conllu",
         "dev": tmp_path / "data" / "tlh-dev.conllu",
     }
-    assert found.missing == f"no tlh or tlh2 under {tmp_path / 'data'}"
+    assert found.missing == f"there is no tlh or tlh2 under {tmp_path / 'data'}"
     (deep / "tlh2").write_text("x")
     assert DataFolder(tmp_path / "data").locate(corpus).missing is None
     assert DataFolder(tmp_path / "nowhere").locate(corpus).paths == {}
 
 
-def test_the_end_of_a_path_tells_files_of_one_name_apart(tmp_path, real):
+def test_the_end_of_a_path_distinguishes_files_of_one_name(tmp_path, real):
     for folder in ("wnut17", "other"):
         (tmp_path / folder).mkdir()
         for split in ("train", "dev", "test"):
@@ -254,18 +263,18 @@ def test_the_end_of_a_path_tells_files_of_one_name_apart(tmp_path, real):
     assert found.missing is None
 
 
-def test_two_files_of_one_name_must_be_the_same(tmp_path):
+def test_files_of_one_name_must_have_the_same_content(tmp_path):
     corpus = experiment_set(tmp_path).experiments["pos"].corpora["klingon"]
     for folder in ("a", "b"):
         (tmp_path / "data" / folder).mkdir(parents=True)
         (tmp_path / "data" / folder / "tlh-train.conllu").write_text("same")
     assert DataFolder(tmp_path / "data").locate(corpus).paths["train"].parent.name == "a"
     (tmp_path / "data" / "b" / "tlh-train.conllu").write_text("other")
-    with pytest.raises(ExperimentError, match=r"different files tlh-train\.conllu under"):
+    with pytest.raises(ExperimentError, match=r"files with the name tlh-train\.conllu under"):
         DataFolder(tmp_path / "data").locate(corpus)
 
 
-def test_editions_are_told_by_the_training_file(tmp_path):
+def test_the_training_file_determines_the_edition(tmp_path):
     corpus = experiment_set(tmp_path).experiments["pos"].corpora["english"]
     files = DataFolder(SAMPLES).locate(corpus)
     values = files.description(corpus)

@@ -1,4 +1,4 @@
-"""Folders that are replaced while others write and read them; lock files."""
+"""Folders that are replaced while other processes write and read them; lock files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ POSIX = pytest.mark.skipif(os.name != "posix", reason="needs POSIX")
 
 
 def fill(folder: Path, text: str) -> None:
-    """Replace a folder by one with two files that say the same."""
+    """Replace a folder by one with two files that hold the same text."""
     with replace_folder(folder) as fresh:
         for name in ("one", "two"):
             (fresh / name).write_text(text)
@@ -56,7 +56,7 @@ def swap(request, monkeypatch) -> str:
 # -------------------------------------------------------------------------------------------- locks
 
 
-def test_a_lock_keeps_others_out_and_names_its_holder(tmp_path):
+def test_a_held_lock_is_an_error_that_names_the_holder(tmp_path):
     path = tmp_path / "lock"
     with hold_lock(path, wait=False):
         with pytest.raises(LockHeldError) as caught, hold_lock(path, wait=False):
@@ -65,7 +65,7 @@ def test_a_lock_keeps_others_out_and_names_its_holder(tmp_path):
         expected = f"process {os.getpid()} on {host} since {time.strftime('%Y-', time.gmtime())}"
         assert caught.value.holder.startswith(expected)
         assert caught.value.holder.endswith(" UTC")
-        path.write_text("")  # as it is for a moment
+        path.write_text("")  # as it is between locking and writing the description
         with (
             pytest.raises(LockHeldError, match="held by another process"),
             hold_lock(path, wait=False),
@@ -74,7 +74,7 @@ def test_a_lock_keeps_others_out_and_names_its_holder(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_one_after_the_other_has_the_lock(tmp_path):
+def test_threads_hold_the_lock_one_after_the_other(tmp_path):
     inside, most = 0, 0
 
     def work(_: int) -> None:
@@ -141,8 +141,8 @@ def test_a_failed_rename_loses_nothing(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
-def test_a_file_system_without_exchange_is_no_error(tmp_path, monkeypatch):
-    """Such as NFS, where the C library has the function, and the kernel says EINVAL."""
+def test_file_systems_without_exchange_use_two_renames(tmp_path, monkeypatch):
+    """On NFS, for example, the C library has renameat2, but the call fails with EINVAL."""
     import ctypes
 
     def refuse(*_: object) -> int:
@@ -160,20 +160,22 @@ def test_a_file_system_without_exchange_is_no_error(tmp_path, monkeypatch):
     assert (tmp_path / "folder" / "one").read_text() == "new"
 
 
-def test_removing(tmp_path):
+def test_removing_folders(tmp_path):
     fill(tmp_path / "folder", "old")
     (tmp_path / "folder").rename(tmp_path / ".folder.old")
     remove_folder(tmp_path / "folder")
-    remove_folder(tmp_path / "folder")  # there is none
+    remove_folder(tmp_path / "folder")  # it is already removed
     remove_folder(tmp_path / "no" / "folder")
     recover(tmp_path / "no" / "folder")
     assert not list(tmp_path.iterdir())
 
 
-def test_failures_of_the_system_become_one_message(tmp_path):
+def test_system_errors_get_the_path_and_the_remedy(tmp_path):
     for error in (
         OSError(errno.ENOSPC, "No space left on device", "some file"),
-        Exception("No space left on device (os error 28)"),  # as libraries in Rust have it
+        Exception(
+            "No space left on device (os error 28)"
+        ),  # as libraries written in Rust report it
     ):
         message = "cannot do it: No space left on device; wait"
         reporting = report_write_errors(tmp_path, "cannot do it", "wait")
@@ -194,8 +196,8 @@ def read_both(folder: Path) -> tuple[str, str]:
     return (folder / "one").read_text(), (folder / "two").read_text()
 
 
-def reading_slowly(between: Callable[[], None]) -> Callable[[Path], tuple[str, str]]:
-    """A reader to which something happens once, between the two files."""
+def interrupted_reader(between: Callable[[], None]) -> Callable[[Path], tuple[str, str]]:
+    """Return a reader that calls `between` once, after the first of the two files."""
     pending = [between]
 
     def read(folder: Path) -> tuple[str, str]:
@@ -207,16 +209,16 @@ def reading_slowly(between: Callable[[], None]) -> Callable[[Path], tuple[str, s
     return read
 
 
-def test_a_mixture_is_read_again(tmp_path, swap):
+def test_a_mixture_of_old_and_new_files_is_read_again(tmp_path, swap):
     folder = tmp_path / "folder"
     fill(folder, "old")
-    read = reading_slowly(lambda: fill(folder, "new"))
-    assert read(folder) == ("old", "new")  # which nobody wants
-    read = reading_slowly(lambda: fill(folder, "newer"))
+    read = interrupted_reader(lambda: fill(folder, "new"))
+    assert read(folder) == ("old", "new")  # a mixture
+    read = interrupted_reader(lambda: fill(folder, "newer"))
     assert read_consistently(lambda: current_path(folder), read) == ("newer", "newer")
 
 
-def test_an_error_counts_if_the_folder_is_the_same(tmp_path):
+def test_read_errors_are_raised_if_the_folder_was_not_replaced(tmp_path):
     folder = tmp_path / "folder"
     fill(folder, "old")
     calls = []
@@ -254,7 +256,7 @@ def test_a_folder_that_is_always_replaced_is_an_error(tmp_path):
         read_consistently(lambda: folder, replace_without_the_lock)
 
 
-def test_a_reader_that_is_slower_than_the_writers_keeps_them_away(tmp_path):
+def test_a_slow_reader_takes_the_lock_of_the_writers(tmp_path):
     folder = tmp_path / "folder"
     fill(folder, "0")
     done = threading.Event()
@@ -269,15 +271,15 @@ def test_a_reader_that_is_slower_than_the_writers_keeps_them_away(tmp_path):
     writer.start()
     try:
         for _ in range(3):
-            one, two = read_consistently(lambda: current_path(folder), with_a_pause(read_both))
+            one, two = read_consistently(lambda: current_path(folder), slow_reader(read_both))
             assert one == two
     finally:
         done.set()
         writer.join()
 
 
-def with_a_pause(read: Callable[[Path], tuple[str, str]]) -> Callable[[Path], tuple[str, str]]:
-    """`read`, after a time in which a writer replaces the folder several times."""
+def slow_reader(read: Callable[[Path], tuple[str, str]]) -> Callable[[Path], tuple[str, str]]:
+    """Return `read` with a pause, in which a writer replaces the folder several times."""
 
     def slow(folder: Path) -> tuple[str, str]:
         time.sleep(0.2)
@@ -287,7 +289,7 @@ def with_a_pause(read: Callable[[Path], tuple[str, str]]) -> Callable[[Path], tu
 
 
 @POSIX
-def test_a_folder_that_gets_the_number_of_the_old_one_is_another_folder(tmp_path):
+def test_a_new_folder_with_the_inode_number_of_the_old_one_is_recognized(tmp_path):
     """File systems give the inode number of a removed folder to the next one."""
     folder = tmp_path / "folder"
     fill(folder, "old")
@@ -299,7 +301,7 @@ def test_a_folder_that_gets_the_number_of_the_old_one_is_another_folder(tmp_path
             if folder.stat().st_ino == number:
                 return
 
-    read = reading_slowly(replace_until_the_number_is_back)
+    read = interrupted_reader(replace_until_the_number_is_back)
     assert read_consistently(lambda: folder, read) == ("new", "new")
 
 
@@ -312,7 +314,7 @@ def taggers(tmp_path_factory) -> tuple[Tagger, Tagger]:
 
 
 def test_taggers_that_are_saved_and_loaded_at_the_same_time(taggers, tmp_path, swap):
-    """In threads; the campaign does it with processes."""
+    """This test uses threads; the campaign uses processes."""
     path = tmp_path / "model"
     taggers[0].save(path)
     done = threading.Event()
@@ -359,7 +361,7 @@ def test_all_files_get_the_mode_of_the_umask(taggers, tmp_path):
     assert (tmp_path / "tensors").stat().st_mode & 0o777 == 0o640
 
 
-def test_tensors_are_written_as_the_package_does_it(tmp_path):
+def test_tensors_are_written_with_the_bytes_of_the_safetensors_package(tmp_path):
     safetensors = pytest.importorskip("safetensors.torch")
     dtypes = [torch.int64, torch.float64, torch.float32, torch.int32, torch.bfloat16]
     dtypes += [torch.float16, torch.int16, torch.int8, torch.uint8, torch.bool]
@@ -370,7 +372,7 @@ def test_tensors_are_written_as_the_package_does_it(tmp_path):
         tensors[f"none.{number}"] = torch.zeros(0, 4, dtype=dtype)
     save_tensors(tmp_path / "file", tensors)
     assert (tmp_path / "file").read_bytes() == safetensors.save(tensors)
-    # Transposed ones, parts of others and two names of one tensor are written as they look.
+    # Transposed tensors, slices, and two names of one tensor are written by their values.
     whole = torch.arange(12.0).reshape(3, 4)
     views = {"t": whole.T, "part": whole[1:, 2:], "whole": whole, "again": whole}
     save_tensors(tmp_path / "file", views)
@@ -382,14 +384,16 @@ def test_tensors_are_written_as_the_package_does_it(tmp_path):
 
 
 @pytest.mark.parametrize("part", ["weights", "encoder"])
-def test_a_full_disk_is_said_in_one_line(taggers, tmp_path, monkeypatch, part):
+def test_a_full_disk_is_an_error_of_one_line(taggers, tmp_path, monkeypatch, part):
     first, second = taggers
     first.save(tmp_path / "model")
 
     def full(*_: object) -> None:
         if part == "weights":
             raise OSError(errno.ENOSPC, "No space left on device")
-        raise Exception("No space left on device (os error 28)")  # as the tokenizers have it
+        raise Exception(
+            "No space left on device (os error 28)"
+        )  # as the package tokenizers reports it
 
     name = {
         "weights": "bcrf.tagger.model_folder.description.save_tensors",
@@ -397,7 +401,7 @@ def test_a_full_disk_is_said_in_one_line(taggers, tmp_path, monkeypatch, part):
     }
     monkeypatch.setattr(name[part], full)
     with pytest.raises(
-        OSError, match="cannot save the model: No space left on device; what was there before"
+        OSError, match="cannot save the model: No space left on device; the files that were"
     ) as caught:
         second.save(tmp_path / "model")
     assert caught.value.filename == str(tmp_path / "model")

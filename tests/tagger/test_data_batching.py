@@ -1,4 +1,4 @@
-"""Batches, vocabularies and files that are written whole."""
+"""Batches and vocabularies."""
 
 import itertools
 import json
@@ -19,7 +19,7 @@ LENGTHS = st.lists(st.integers(0, 60), max_size=80)
 
 
 @given(LENGTHS, st.integers(1, 9), st.integers(0, 3), st.integers(0, 3))
-def test_every_sentence_comes_once_an_epoch(lengths, size, seed, epoch):
+def test_every_sentence_occurs_once_per_epoch(lengths, size, seed, epoch):
     for batches in (
         LengthBatches(lengths, sentences=size, seed=seed).epoch(epoch),
         LengthBatches(lengths, tokens=size * 10, seed=seed).epoch(epoch),
@@ -34,7 +34,7 @@ def test_batches_of_sentences_are_full_and_of_similar_length(lengths, size):
     batches = LengthBatches(lengths, sentences=size).epoch(0)
     sizes = sorted(map(len, batches))
     assert sizes[1:] == [size] * (len(sizes) - 1)
-    # No sentence is strictly between the lengths of a batch that it is not in: least padding.
+    # Batches do not overlap in length, which gives the least padding.
     spans = sorted((min(lengths[i] for i in b), max(lengths[i] for i in b)) for b in batches)
     assert all(left[1] <= right[0] for left, right in itertools.pairwise(spans))
 
@@ -46,7 +46,7 @@ def test_token_budget_counts_padding(lengths, budget):
     assert all(
         tokens <= budget or len(batch) == 1 for tokens, batch in zip(padded, batches, strict=True)
     )
-    # The next sentence would not have fitted.
+    # The next sentence would not have fit.
     for batch, following in itertools.pairwise(batches):
         assert max(1, lengths[following[0]]) * (len(batch) + 1) > budget
 
@@ -57,7 +57,7 @@ def test_the_order_is_a_function_of_seed_and_epoch():
     assert plan.epoch(5) == LengthBatches(lengths, sentences=8, seed=3).epoch(5)
     orders = [plan.epoch(0), plan.epoch(1), LengthBatches(lengths, sentences=8).epoch(0)]
     assert orders[0] != orders[1] != orders[2] != orders[0]
-    # Not only the order of batches changes, but which sentences meet.
+    # The order of batches changes, and so does the grouping of sentences.
     assert sorted(map(sorted, orders[0])) != sorted(map(sorted, orders[1]))
 
 
@@ -130,7 +130,7 @@ def test_vocabulary_in_lower_case():
 
 
 @given(st.lists(st.text()), st.booleans())
-def test_vocabulary_survives_json(tokens, lowercase):
+def test_vocabulary_round_trip_through_json(tokens, lowercase):
     vocabulary = Vocabulary.build(tokens, lowercase=lowercase)
     again = Vocabulary.from_dict(json.loads(json.dumps(vocabulary.to_dict())))
     assert again == vocabulary
@@ -143,7 +143,7 @@ def test_vocabulary_survives_json(tokens, lowercase):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"tokens": []}, "has tokens and lowercase; got tokens"),
+        ({"tokens": []}, "has the fields tokens and lowercase; got tokens"),
         ({"tokens": "ab", "lowercase": False}, "list of strings"),
         ({"tokens": ["<pad>", "<unk>"], "lowercase": 1}, "true or false, got 1"),
         ({"tokens": ["a"], "lowercase": False}, "must start with <pad>, <unk>"),

@@ -82,7 +82,7 @@ def test_uner_comments_hold_the_text():
     assert [sentence.text for sentence in sentences(UNER)] == ["我們", "x"]
 
 
-def test_words_alone_get_a_tag_column():
+def test_a_file_of_words_gets_a_tag_column():
     found = sentences("-DOCSTART-\n\nan\napple\n\nx\n", "columns")
     assert [s.words for s in found] == [(), ("an", "apple"), ("x",)]
     written = [s.format.fill(s, ["T"] * len(s), "upos", [0.5] * len(s)) for s in found]
@@ -109,7 +109,7 @@ def test_malformed_lines_are_named(text, line, message):
     assert message in str(caught.value)
 
 
-def test_an_explicit_layout_is_demanded():
+def test_lines_must_have_the_columns_of_a_named_format():
     with pytest.raises(DataError, match=r":1: found 2 space-separated columns; expected 4"):
         sentences("a O\n", "conll2003")
 
@@ -124,7 +124,7 @@ def test_empty_tags_are_named():
 def test_only_plain_columns_are_composed():
     for name in ("conll2003", "uner"):
         with pytest.raises(
-            ValueError, match=f"cannot be written as {name}; write the format columns instead"
+            ValueError, match=f"cannot be written in the format {name}; use columns instead"
         ):
             format_named(name).compose([Word("a", "O")], "ner")
 
@@ -142,7 +142,7 @@ def test_the_start_of_a_document_is_kept_in_columns(bom):
     assert "".join(columns.rewrite_lines(found[0], [], "xpos")) == "-DOCSTART-\t-X-\n\n"
 
 
-def test_only_the_first_column_starts_a_document_and_only_before_a_sentence():
+def test_document_starts_count_only_in_the_first_column_before_a_sentence():
     text = "-DOCSTART-x\tO\na\tO\n-DOCSTART-\tO\n\n-DOCSTART-\nb\tO\n"
     assert [s.words for s in sentences(text, "columns")] == [
         ("-DOCSTART-x", "a", "-DOCSTART-"),
@@ -150,7 +150,7 @@ def test_only_the_first_column_starts_a_document_and_only_before_a_sentence():
     ]
 
 
-def test_a_byte_order_mark_is_a_word_where_it_is_a_whole_column():
+def test_a_byte_order_mark_that_is_a_whole_column_is_a_word():
     words = [Word("\ufeff", "T"), Word("a", "T"), Word("\ufeff", "T")]
     written = format_named("columns").compose(words, "ner")
     (sentence,) = sentences(written, "columns")
@@ -171,7 +171,7 @@ FIELD = st.text(
 
 
 @given(st.lists(st.lists(st.tuples(FIELD, FIELD), min_size=1), min_size=1), st.sampled_from("\t "))
-def test_any_two_column_file_survives(rows, separator):
+def test_any_two_column_file_round_trips(rows, separator):
     text = "".join("".join(f"{w}{separator}{t}\n" for w, t in row) + "\n" for row in rows)
     found = sentences(text, "columns")
     assert [list(s.words) for s in found] == [[word for word, _ in row] for row in rows]

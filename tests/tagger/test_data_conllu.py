@@ -1,4 +1,4 @@
-"""CoNLL-U: nothing but the predicted column changes, and what is malformed is refused in place."""
+"""CoNLL-U: only the predicted column changes, and errors name the malformed line."""
 
 import io
 
@@ -37,7 +37,7 @@ SAMPLE = "\n".join(
         "# an empty sentence",
         "",
         "",
-        row(1, "\xa0x\u2028", "X", "X"),  # white space of other kinds belongs to the form
+        row(1, "\xa0x\u2028", "X", "X"),  # other white space belongs to the form
         "",
         "",
     ]
@@ -122,17 +122,17 @@ def test_the_conllu_package_reads_the_same():
     ("text", "line", "message"),
     [
         (row(1) + "\n2\tword\tNOUN\n", 2, "found 3 tab-separated columns; expected 10"),
-        ("# c\n\nhello world\n", 3, "is this CoNLL-U"),
-        (row(1) + "\n \n" + row(1), 2, "must not hold white space"),
+        ("# c\n\nhello world\n", 3, "if the file is not CoNLL-U"),
+        (row(1) + "\n \n" + row(1), 2, "must not contain white space"),
         (row(1) + "\n" + row(3), 2, "found id '3'; expected 2"),
         (row(2), 1, "found id '2'; expected 1"),
         (row(1) + "\n" + row(1), 2, "found id '1'; expected 2"),
         (row("01"), 1, "found id '01'"),
         (row("1.1"), 1, "empty node 0.1"),
         (row(1) + "\n" + row("1.2"), 2, "empty node 1.1"),
-        (row("1-1") + "\n" + row(1), 1, "a range from 1"),
-        (row("2-3") + "\n" + row(1), 1, "a range from 1"),
-        (row("1-²") + "\n" + row(1), 1, "a range from 1"),
+        (row("1-1") + "\n" + row(1), 1, "a range that starts at 1"),
+        (row("2-3") + "\n" + row(1), 1, "a range that starts at 1"),
+        (row("1-²") + "\n" + row(1), 1, "a range that starts at 1"),
         (row("1-3") + "\n" + row(1) + "\n" + row("2-3"), 3, "does not overlap another"),
         ("\n" + row("1-3") + "\n" + row(1) + "\n" + row(2), 2, "ends at word 3"),
         (row(1, form=""), 1, "the form (column 2) is empty"),
@@ -161,7 +161,7 @@ COMMENT = FIELD.map(lambda text: "#" + text)
 
 @st.composite
 def files(draw) -> tuple[str, list[list[str]]]:
-    """A valid file and the forms of its sentences."""
+    """Draw a valid file and the forms of its sentences."""
     end = draw(st.sampled_from(["\n", "\r\n"]))
     lines: list[str] = []
     forms = []
@@ -179,7 +179,7 @@ def files(draw) -> tuple[str, list[list[str]]]:
 
 
 @given(files(), st.sampled_from(["upos", "xpos"]))
-def test_any_file_survives(file, column):
+def test_any_file_round_trips(file, column):
     text, forms = file
     found = sentences(text)
     assert [list(sentence.words) for sentence in found] == forms
@@ -209,13 +209,13 @@ def test_composed_sentences_are_read_back(pairs, data):
     assert list(sentence.words) == [form for form, _ in pairs]
     assert FORMAT.tags(sentence, "upos") == [tag for _, tag in pairs]
     assert sentence.text == text.strip()
-    # The same text comes from SpaceAfter and SpacesAfter, where these are in the file.
+    # SpaceAfter and SpacesAfter, if the file has them, give the same text.
     rows = written.partition("\n")[2]
     if any(space != " " for space in spaces[:-1]):
         assert surface(sentences(rows)[0]).text == text.rstrip()
 
 
-def test_what_would_break_a_line_is_not_written():
+def test_words_that_would_break_a_line_are_not_written():
     for word in (Word("a\tb", "X"), Word("a", "X\n"), Word("", "X")):
         with pytest.raises(ValueError, match="cannot be written as CoNLL-U"):
             FORMAT.compose([word], "upos")
@@ -229,7 +229,7 @@ def test_a_text_of_several_lines_is_one_comment(text):
     assert (sentence.text, sentence.words) == ("a b", ("a", "b"))
 
 
-def test_an_entity_without_a_value_stays_as_it_is():
+def test_an_entity_without_a_value_is_unchanged():
     text = row(1, misc="NER=") + "\n"
     (sentence,) = sentences(text)
     assert FORMAT.tags(sentence, "ner") == ["O"]
@@ -237,7 +237,7 @@ def test_an_entity_without_a_value_stays_as_it_is():
     assert FORMAT.fill(sentence, ["B-X"], "ner") == row(1, misc="NER=B-X") + "\n"
 
 
-def test_an_empty_sentence_is_composed_as_one():
+def test_an_empty_sentence_is_composed_as_one_sentence():
     for text in (None, "", "  "):
         (sentence,) = sentences(FORMAT.compose([], "upos", text))
         assert sentence.words == ()

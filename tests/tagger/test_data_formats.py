@@ -1,4 +1,4 @@
-"""JSON lines and raw text, the detection of formats, and bytes that are no text."""
+"""JSON lines and raw text, the detection of formats, and bytes that are not UTF-8."""
 
 import io
 import json
@@ -37,13 +37,15 @@ def test_json_lines():
     assert tags(found[3]) == ["?"]
     assert found[4].text == "un  mot"
     assert "".join(line for s in found for line in s.block.lines) == JSONL
-    with pytest.raises(DataError, match=r"file:5: no tags; expected \"tags\": \[2 tags\]"):
+    with pytest.raises(
+        DataError, match=r"file:5: the sentence has no tags; expected \"tags\": \[2 tags\]"
+    ):
         tags(found[4])
 
 
 def test_null_means_no_tags():
     (sentence,) = sentences('{"words": ["a"], "tags": null}\n')
-    with pytest.raises(DataError, match=r"file:1: no tags; expected"):
+    with pytest.raises(DataError, match=r"file:1: the sentence has no tags; expected"):
         tags(sentence)
 
 
@@ -65,18 +67,18 @@ def test_json_lines_are_filled():
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"words": ["a"', "expected a JSON object, but: "),
+        ('{"words": ["a"', "expected a JSON object, found invalid JSON: "),
         ("[1]", "expected an object"),
         ('{"tokens": []}', '"words": expected a list of non-empty strings, found None'),
         ('{"words": ["a", ""]}', '"words": expected a list of non-empty strings'),
         ('{"words": "ab"}', '"words": expected a list'),
-        ('{"words": ["a"], "tags": ["X", "Y"]}', '"tags": expected a list of 1, one per word'),
+        ('{"words": ["a"], "tags": ["X", "Y"]}', '"tags": expected a list of 1 tags, one per word'),
         ('{"words": ["a"], "tags": "X"}', "found 'X'"),
         ('{"words": ["a", "b"], "tags": ["X", []]}', '"tags"[1]: expected a string'),
         ('{"words": ["a"], "tags": [1]}', '"tags"[0]: expected a string'),
         ('{"words": ["\\ud800"]}', "not valid Unicode text"),
         ('{"text": 3}', '"text": expected a string, found 3'),
-        ("[" * 100_000, "expected a JSON object"),
+        ("[" * 100_000, "values of the JSON object are nested too deeply"),
     ],
 )
 def test_bad_json_is_named(line, message):
@@ -106,7 +108,7 @@ def test_raw_text_is_one_sentence_per_line():
     assert list(surface(found[2]).spans) == [(1, 2), (3, 4)]
     with pytest.raises(DataError, match="is raw text and has no upos tags"):
         tags(found[0])
-    with pytest.raises(ValueError, match="no place for tags"):
+    with pytest.raises(ValueError, match="raw text cannot hold tags"):
         found[0].format.fill(found[0], ["X", "X"], "upos")
 
 
@@ -152,7 +154,7 @@ def test_detection(name, text, format):
 def test_detection_takes_no_more_lines_than_it_needs():
     class Stream(io.BytesIO):
         def readline(self, size: int | None = -1, /) -> bytes:
-            assert self.tell() == 0, "looked too far"
+            assert self.tell() == 0, "read more lines than necessary"
             return super().readline(size)
 
     first = next(iter(read(Stream(b"some raw text\nmore\n"), name="<stdin>")))
@@ -168,11 +170,12 @@ def test_format_overrides_the_suffix():
 # --------------------------------------------------------------------------------- bytes and errors
 
 
-def test_bytes_that_are_no_utf8_are_named_by_offset():
+def test_errors_name_the_offset_of_bytes_that_are_not_utf8():
     with pytest.raises(DataError) as caught:
         sentences("été\n".encode() + b"na\xefve\n", "text", "latin.txt")
     assert str(caught.value) == (
-        "latin.txt:2: expected UTF-8, found byte 0xEF at offset 8 of the file; convert it to UTF-8"
+        "latin.txt:2: expected UTF-8, found byte 0xEF at offset 8 of the file; convert the file to "
+        "UTF-8"
     )
     with pytest.raises(DataError, match="offset 0 of the file"):
         sentences("a".encode("utf-16"))
@@ -194,11 +197,11 @@ def test_reading_goes_on_after_a_malformed_sentence():
     assert kinds == [("a",), 3, ("c",), 7]
 
 
-def test_text_that_its_words_do_not_make_up():
+def test_errors_for_texts_that_do_not_consist_of_their_words():
     row = "1\tde\t" + "_\t" * 7 + "_\n2\tle\t" + "_\t" * 7 + "_\n"
     (sentence,) = sentences("# text = du\n1-2\tdu" + "\t_" * 8 + "\n" + row, "conllu")
-    with pytest.raises(DataError, match=r"file:3: the text goes on with 'du'; expected .* 'de'"):
+    with pytest.raises(DataError, match=r"file:3: expected the word 'de' in the text, found 'du'"):
         surface(sentence)
     (sentence,) = sentences("# text = de le pain\n" + row, "conllu")
-    with pytest.raises(DataError, match=r"file:3: the text goes on after the last word: 'pain'"):
+    with pytest.raises(DataError, match=r"file:3: the text continues after the last word: 'pain'"):
         surface(sentence)

@@ -1,4 +1,4 @@
-"""Readers of sentences with input that has no end, is too deep, or is no text."""
+"""Readers of sentences with input that is endless, nested too deeply, or not text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FORMATS = ["conllu", "columns", "conll2003", "uner", "jsonl", "text", "auto"]
 
 
 class Endless(io.RawIOBase):
-    """A stream that repeats some bytes; reading far beyond the limit of a test is an error."""
+    """A stream that repeats some bytes; a reader that ignores the limit of a test fails."""
 
     def __init__(self, unit: bytes) -> None:
         self.unit, self.given = unit, 0
@@ -23,17 +23,17 @@ class Endless(io.RawIOBase):
 
     def readline(self, size: int | None = -1, /) -> bytes:
         assert size is not None
-        assert size >= 0, "asked for a line of any length"
+        assert size >= 0, "the reader did not limit the length of a line"
         end = self.unit.find(b"\n") + 1 or size
         line = (self.unit * (size // len(self.unit) + 1))[: min(size, end)]
         self.given += len(line)
-        assert self.given < 1_000_000, "read on and on"
+        assert self.given < 1_000_000, "the reader did not stop at its limit"
         return line
 
 
 @pytest.fixture
 def low_limits(monkeypatch) -> None:
-    """Limits that a test reaches."""
+    """Set limits that are so low that a test reaches them."""
     monkeypatch.setattr(lines, "MAX_SENTENCE_BYTES", 10_000)
     monkeypatch.setattr(lines, "MAX_SENTENCE_LINES", 1_000)
 
@@ -43,8 +43,8 @@ def test_a_line_without_end(low_limits, format):
     with pytest.raises(DataError) as caught:
         list(read(Endless(b"x"), format, "<stdin>"))
     assert str(caught.value) == (
-        "<stdin>:1: the line has more than 10,000 bytes; expected shorter lines that end with a "
-        "line feed: split the text into sentences"
+        "<stdin>:1: the line has more than 10,000 bytes; split the text into sentences, with a "
+        "line feed after each line"
     )
 
 
@@ -61,8 +61,8 @@ def test_conllu_without_end(low_limits, unit):
         list(read(Endless(unit), "conllu"))
 
 
-def test_looking_for_the_format_is_bounded(low_limits):
-    """A hundred long lines are looked at, if they may be comments."""
+def test_format_detection_reads_a_limited_amount(low_limits):
+    """Up to a hundred lines are read ahead while they may be comments; here they are long."""
     stream = Endless(b"#" + b"x" * 8000 + b"\n")
     found = read(stream, "auto", "<stdin>")
     next(found)
@@ -82,8 +82,8 @@ def test_a_million_words_in_one_line_pass():
 
 
 @pytest.mark.parametrize("depth", range(900, 1000, 5))
-def test_nested_json_is_read_or_named(depth):
-    """Near the limit of the stack, what can be read may be too deep to be written."""
+def test_nested_json_is_read_or_an_error(depth):
+    """Near the limit of the stack, JSON that can be read may be nested too deeply to write."""
     line = '{"words": ["a"], "x": ' + "[" * depth + "]" * depth + "}\n"
     (found,) = read_with_errors(io.BytesIO(line.encode()), "jsonl", "x")
     if isinstance(found, DataError):
@@ -110,7 +110,7 @@ def test_numbers_of_thousands_of_digits(format):
         ("jsonl", '{"words": ["a"], "tags": [' + "1" * 4000 + "]}"),
     ],
 )
-def test_messages_quote_the_beginning_of_what_is_long(format, line):
+def test_messages_quote_only_the_beginning_of_long_values(format, line):
     with pytest.raises(DataError) as caught:
         list(read(io.BytesIO(line.encode()), format))
     assert "..." in str(caught.value)

@@ -1,4 +1,4 @@
-"""Servers and folders that offer too much, lead astray, or lay traps in the cache."""
+"""Hostile servers, source folders and cache folders: endless data, redirects, links, pipes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bcrf.cli import main
-from bcrf.tagger.fetching import FetchError, fetch_treebank, limits
+from bcrf.tagger.fetching import FetchError, download_limits, fetch_treebank
 from bcrf.tagger.fetching.download import follow_redirect
 from tests.serving import answering, conllu, running, serve
 
@@ -29,12 +29,12 @@ def head(*headers: str, status: str = "200 OK") -> bytes:
 
 
 def train_only(*chunks: bytes, sums: Iterable[bytes] = (head(status="404 Not Found"),)):
-    """What a server answers: `chunks` for the training file, `sums` for anything else."""
+    """Return the answers of a server: `chunks` for the training file, `sums` for other paths."""
     return lambda path: chunks if path.endswith(TRAIN) else sums
 
 
 def folder_of(tmp_path: Path) -> Path:
-    """The folder of the treebank, as `--to` makes it."""
+    """Return the folder of the treebank below the folder that `--to` names."""
     folder = tmp_path / "to" / "xx_toy"
     folder.mkdir(parents=True)
     return folder
@@ -44,19 +44,19 @@ def folder_of(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("length", ["abc", "-5", "1e3", "", "9" * 5000, "\u0663"])
-def test_a_length_that_is_no_number_is_named(tmp_path, capsys, length):
+def test_a_content_length_that_is_not_a_number_is_an_error(tmp_path, capsys, length):
     header = f"Content-Length: {length}".encode()
     answer = head().replace(b"\r\nConnection", b"\r\n" + header + b"\r\nConnection") + conllu("a")
     with answering(train_only(answer)) as url:
         assert main(["data", "xx_toy", "--from", url, "--to", str(tmp_path)]) == 1
     message = capsys.readouterr().err
-    assert message.startswith(f"bcrf: error: {url}/xx_toy/{TRAIN}: the server says Content-Length")
+    assert message.startswith(f"bcrf: error: {url}/xx_toy/{TRAIN}: the server sent Content-Length")
     assert message.count("\n") == 1
     assert "--from FOLDER" in message
 
 
-def test_a_checksum_file_without_end_is_not_read_to_its_end(monkeypatch):
-    monkeypatch.setattr(limits, "MAX_SMALL_FILE", 10_000)
+def test_an_endless_checksum_file_is_an_error(monkeypatch):
+    monkeypatch.setattr(download_limits, "MAX_SMALL_FILE", 10_000)
     file = conllu("a")
 
     def answer(path: str) -> Iterable[bytes]:
@@ -68,13 +68,13 @@ def test_a_checksum_file_without_end_is_not_read_to_its_end(monkeypatch):
 
     with (
         answering(answer) as url,
-        pytest.raises(FetchError, match=r"SHA256SUMS: has more than 10,000 bytes, the most that"),
+        pytest.raises(FetchError, match=r"SHA256SUMS: has more than 10,000 bytes, the limit for a"),
     ):
         fetch_treebank("xx_toy", url)
 
 
-def test_a_download_without_end_stops(tmp_path, monkeypatch):
-    monkeypatch.setattr(limits, "MAX_DOWNLOAD", 200_000)
+def test_an_endless_download_stops(tmp_path, monkeypatch):
+    monkeypatch.setattr(download_limits, "MAX_DOWNLOAD", 200_000)
 
     def endless(path: str) -> Iterable[bytes]:
         yield head()
@@ -82,14 +82,14 @@ def test_a_download_without_end_stops(tmp_path, monkeypatch):
 
     with (
         answering(endless) as url,
-        pytest.raises(FetchError, match=r"has more than 200,000 bytes, the most that is fetched"),
+        pytest.raises(FetchError, match=r"has more than 200,000 bytes, the limit for a download"),
     ):
         fetch_treebank("xx_toy", url, tmp_path)
     assert not list(tmp_path.rglob("*.part"))
 
 
-def test_a_download_that_announces_too_much_is_not_begun(tmp_path, monkeypatch):
-    monkeypatch.setattr(limits, "MAX_DOWNLOAD", 200_000)
+def test_a_download_with_a_too_large_content_length_is_not_started(tmp_path, monkeypatch):
+    monkeypatch.setattr(download_limits, "MAX_DOWNLOAD", 200_000)
     with (
         answering(train_only(head("Content-Length: 200001"))) as url,
         pytest.raises(FetchError, match=r"has more than 200,000 bytes"),
@@ -98,8 +98,8 @@ def test_a_download_that_announces_too_much_is_not_begun(tmp_path, monkeypatch):
     assert not list(tmp_path.rglob("*.part"))
 
 
-def test_more_than_was_announced_is_refused(tmp_path):
-    """In chunks, where the length of the header does not end the body."""
+def test_more_bytes_than_announced_are_refused(tmp_path):
+    """The body is sent in chunks, so that Content-Length does not end it."""
     chunk = b"%x\r\n%s\r\n" % (len(conllu("a")), conllu("a"))
     headers = head("Content-Length: 10", "Transfer-Encoding: chunked")
     with (
@@ -112,7 +112,7 @@ def test_more_than_was_announced_is_refused(tmp_path):
 
 @posix
 @pytest.mark.parametrize("name", [TRAIN, "SHA256SUMS"])
-def test_a_pipe_in_a_folder_is_not_waited_for(tmp_path, name):
+def test_a_pipe_in_a_source_folder_is_refused(tmp_path, name):
     source = tmp_path / "source"
     source.mkdir()
     (source / TRAIN).write_bytes(conllu("a"))
@@ -123,7 +123,7 @@ def test_a_pipe_in_a_folder_is_not_waited_for(tmp_path, name):
 
 
 @posix
-def test_a_device_in_a_folder_is_not_read(tmp_path):
+def test_a_device_in_a_source_folder_is_refused(tmp_path):
     (tmp_path / TRAIN).symlink_to("/dev/zero")
     with pytest.raises(FetchError, match=rf"{TRAIN} is not a regular file"):
         fetch_treebank("xx_toy", tmp_path, tmp_path / "to")
@@ -149,7 +149,7 @@ def test_redirects_lead_to_http_only(target):
     found = head(f"Location: {target}", status="302 Found")
     with (
         answering(lambda path: [found]) as url,
-        pytest.raises(FetchError, match=r"not followed|not allowed"),
+        pytest.raises(FetchError, match=r"does not follow|not allowed"),
     ):
         fetch_treebank("xx_toy", url)
 
@@ -167,7 +167,7 @@ def test_redirects_by_http_are_followed(tmp_path):
 
 
 def test_the_body_of_a_redirect_is_not_read(tmp_path):
-    """It may have no end, and urllib reads it whole."""
+    """The body of a redirect may be endless, and urllib would read all of it."""
     with running() as server:
         serve(server, train=conllu("a"))
 
@@ -179,15 +179,15 @@ def test_the_body_of_a_redirect_is_not_read(tmp_path):
             assert fetch_treebank("xx_toy", url, tmp_path).fetched
 
 
-def test_https_is_not_left_for_http():
-    with pytest.raises(FetchError, match=r"redirects to 'http://host/b', which is not followed"):
+def test_redirects_from_https_to_http_are_refused():
+    with pytest.raises(FetchError, match=r"redirects to 'http://host/b', which bcrf does not"):
         follow_redirect("https://host/a", "http://host/b")
     assert follow_redirect("https://host/a", "https://host/b") == "https://host/b"
     assert follow_redirect("https://host/a", "/b") == "https://host/b"
     assert follow_redirect("http://host/a", "https://host/b") == "https://host/b"
 
 
-def test_redirects_in_a_circle_end():
+def test_circular_redirects_end():
     found = head("Location: /again", status="302 Found")
     with (
         answering(lambda path: [found]) as url,
@@ -209,7 +209,7 @@ def test_passwords_of_netrc_are_not_sent(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "url", ["http://[::1", "http://127.0.0.1:9/\xe9", "http://127.0.0.1:9/\udcff"]
 )
-def test_addresses_that_are_none(url, capsys):
+def test_invalid_addresses_are_errors(url, capsys):
     assert main(["data", "xx_toy", "--from", url]) == 1
     message = capsys.readouterr().err
     assert "is not a valid address" in message
@@ -242,13 +242,15 @@ def test_links_in_the_cache_are_not_followed(tmp_path, name, web):
     with running() as server:
         serve(server, train=conllu("a"))
         source = server.url if web else tmp_path
-        with pytest.raises(FetchError, match=rf"{name} is a symbolic link, which is not followed"):
+        with pytest.raises(
+            FetchError, match=rf"{name} is a symbolic link, which may lead anywhere"
+        ):
             fetch_treebank("xx_toy", source, tmp_path / "to", refresh=True)
     assert precious.read_bytes() == b"mine\n"
 
 
 @posix
-def test_a_pipe_as_part_is_not_waited_for(tmp_path):
+def test_a_pipe_in_place_of_a_partial_download_is_refused(tmp_path):
     os.mkfifo(folder_of(tmp_path) / f"{TRAIN}.part")
     (tmp_path / TRAIN).write_bytes(conllu("a"))
     assert fetch_treebank("xx_toy", tmp_path, tmp_path / "to").fetched
@@ -257,7 +259,7 @@ def test_a_pipe_as_part_is_not_waited_for(tmp_path):
 @pytest.mark.parametrize(
     "note", [b"[" * 100_000, b'{"url": 3}', b"\xff", b'{"url": "URL", "validator": "a\\r\\nX: y"}']
 )
-def test_a_damaged_note_means_to_begin_anew(tmp_path, note):
+def test_a_damaged_download_note_restarts_the_download(tmp_path, note):
     folder = folder_of(tmp_path)
     (folder / f"{TRAIN}.part").write_bytes(b"1\t")
     with running() as server:
@@ -268,7 +270,7 @@ def test_a_damaged_note_means_to_begin_anew(tmp_path, note):
     assert treebank.files["train"].read_bytes() == conllu("a")
 
 
-def test_damaged_sums_are_named(tmp_path):
+def test_damaged_checksum_files_are_errors(tmp_path):
     (tmp_path / TRAIN).write_bytes(conllu("a"))
     fetch_treebank("xx_toy", tmp_path, tmp_path / "to")
     (tmp_path / "to" / "xx_toy" / "SHA256SUMS").write_bytes(b"\xff\xfe\x00")
@@ -277,10 +279,10 @@ def test_damaged_sums_are_named(tmp_path):
 
 
 @posix
-def test_a_source_whose_name_is_no_text(tmp_path, capfd):
+def test_a_source_whose_path_is_not_utf8(tmp_path, capfd):
     source = Path(os.fsdecode(bytes(tmp_path) + b"/s\xff"))
     source.mkdir()
     (source / TRAIN).write_bytes(conllu("a"))
     for _ in range(2):
         assert main(["data", "xx_toy", "--from", str(source), "--to", str(tmp_path / "to")]) == 0
-    assert r"was there already, from" in capfd.readouterr().err
+    assert r"already present, fetched earlier from" in capfd.readouterr().err

@@ -58,7 +58,7 @@ def test_a_file_appears_when_it_is_complete(tmp_path):
     assert os.listdir(tmp_path) == ["model.json"]
 
 
-def test_a_failure_leaves_what_was_there(tmp_path):
+def test_a_failed_write_leaves_the_old_file(tmp_path):
     path = tmp_path / "model.json"
     path.write_text("old")
 
@@ -84,7 +84,7 @@ with atomic_write(sys.argv[1]) as file:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
-def test_a_killed_process_leaves_what_was_there(tmp_path):
+def test_a_killed_process_leaves_the_old_file(tmp_path):
     path = tmp_path / "model.json"
     path.write_text("old")
     assert subprocess.run([sys.executable, "-c", KILLED, str(path)]).returncode < 0
@@ -112,7 +112,7 @@ def test_permissions_and_links_are_respected(tmp_path):
         file.write("gone")
 
 
-def test_impossible_targets_are_named(tmp_path):
+def test_errors_for_impossible_targets(tmp_path):
     with pytest.raises(IsADirectoryError, match="is a folder"), atomic_write(tmp_path):
         pass
     nowhere = tmp_path / "a" / "b"
@@ -132,7 +132,7 @@ def test_a_file_and_its_bytes_have_the_same_checksum(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------ log of lines
 
 
-def test_rows_come_back_in_their_order(tmp_path: Path) -> None:
+def test_rows_are_returned_in_order(tmp_path: Path) -> None:
     log = JsonlLog(tmp_path / "results" / "log.jsonl")
     assert log.rows() == []
     assert log.first_row() is None
@@ -144,7 +144,9 @@ def test_rows_come_back_in_their_order(tmp_path: Path) -> None:
     assert JsonlLog(log.path).rows() == log.rows()
     assert log.path.read_text(encoding="utf-8").splitlines()[1] == '{"b": "ä"}'
     assert log.size() == log.path.stat().st_size
-    assert [path.name for path in log.path.parent.iterdir()] == ["log.jsonl"]  # no lock is left
+    assert [path.name for path in log.path.parent.iterdir()] == [
+        "log.jsonl"
+    ]  # no lock file is left
 
 
 def test_a_torn_line_is_ignored_and_then_removed(tmp_path: Path) -> None:
@@ -166,12 +168,12 @@ def test_a_torn_line_is_ignored_and_then_removed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "is not JSON"),
+        ("{", "expected JSON: "),
         ("[1]", r"expected a JSON object, got \[1\]"),
-        ("[" * 100_000, "not JSON"),
+        ("[" * 100_000, "expected JSON"),
     ],
 )
-def test_a_bad_line_is_named(tmp_path: Path, line: str, message: str) -> None:
+def test_errors_name_the_bad_line(tmp_path: Path, line: str, message: str) -> None:
     log = JsonlLog(tmp_path / "log.jsonl")
     log.path.write_text(f'{{"a": 1}}\n{line}\n')
     with pytest.raises(JsonlError, match=rf"log\.jsonl:2: .*{message}"):

@@ -1,4 +1,4 @@
-"""Models as folders: what is written is read again, whole or not at all, and damage is noticed."""
+"""Model folders: saving and loading, atomic replacement, and errors for damaged files."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def test_the_tagger_is_part_of_the_library():
         _ = bcrf.Taggre
 
 
-def test_what_is_saved_is_loaded(tagger, tmp_path):
+def test_save_and_load_round_trip(tagger, tmp_path):
     tagger.save(tmp_path / "model")
     again = Tagger.load(str(tmp_path / "model"))
     assert weights_equal(again, tagger)
@@ -67,7 +67,7 @@ def test_other_tasks_are_loaded_with_their_structure(tmp_path, task):
     assert weights_equal(again, first)
 
 
-def test_a_model_says_what_it_is(tagger, tmp_path):
+def test_repr_of_a_tagger(tagger, tmp_path):
     tagger.save(tmp_path)
     values = json.loads((tmp_path / "model.json").read_text(encoding="utf-8"))
     assert values["version"] == VERSION
@@ -78,7 +78,7 @@ def test_a_model_says_what_it_is(tagger, tmp_path):
     assert values["files"].keys() == {"model.safetensors"}
 
 
-def test_loading_leaves_the_generators_alone(tagger, tmp_path):
+def test_loading_does_not_change_the_random_state(tagger, tmp_path):
     tagger.save(tmp_path)
     before = torch.get_rng_state()
     Tagger.load(tmp_path)
@@ -112,7 +112,7 @@ def test_a_missing_package_is_named(tagger, tmp_path, monkeypatch):
 
 
 def edit(**changes: object) -> Change:
-    """Change values of model.json, as a person would."""
+    """Change values of model.json without updating its checksum."""
 
     def change(folder: Path) -> None:
         path = folder / "model.json"
@@ -139,7 +139,7 @@ def flip(name: str) -> Change:
 
 
 def retag(folder: Path) -> None:
-    """Still JSON, and every value is of its kind."""
+    """Change a label; the file is still valid JSON, and every value has the right type."""
     path = folder / "model.json"
     path.write_text(path.read_text().replace('"NOUN"', '"VREB"'))
 
@@ -170,7 +170,7 @@ def retag(folder: Path) -> None:
         (lambda folder: (folder / "model.json").unlink(), "holds no model; expected model.json"),
     ],
 )
-def test_damage_is_noticed_and_the_file_named(tagger, tmp_path, change, message):
+def test_errors_name_the_damaged_file(tagger, tmp_path, change, message):
     tagger.save(tmp_path / "m")
     Tagger.load(tmp_path / "m")
     change(tmp_path / "m")
@@ -178,7 +178,7 @@ def test_damage_is_noticed_and_the_file_named(tagger, tmp_path, change, message)
         Tagger.load(tmp_path / "m")
 
 
-def test_what_is_no_model(tmp_path):
+def test_paths_without_a_model_are_errors(tmp_path):
     with pytest.raises(ModelError, match="nowhere: there is no such folder"):
         Tagger.load(tmp_path / "nowhere")
     (tmp_path / "file").write_text("")
@@ -187,7 +187,7 @@ def test_what_is_no_model(tmp_path):
 
 
 def test_a_model_of_another_library_is_refused(tagger, tmp_path, monkeypatch):
-    """Nothing is damaged, but the network has other weights."""
+    """The checksums are right, but the weights do not fit the network."""
     tagger.save(tmp_path)
     load = torch.nn.Module.load_state_dict
     monkeypatch.setattr(
@@ -208,14 +208,14 @@ def test_a_model_is_replaced(tagger, tmp_path):
     assert not list(tmp_path.glob(".model*"))
 
 
-def test_folders_of_other_things_are_not_touched(tagger, tmp_path):
+def test_folders_with_other_files_are_not_replaced(tagger, tmp_path):
     (tmp_path / "thesis.tex").write_text("precious")
-    with pytest.raises(FileExistsError, match=r"other things than a model \(thesis\.tex"):
+    with pytest.raises(FileExistsError, match=r"files that do not belong to a model \(thesis\.tex"):
         tagger.save(tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.raises(FileExistsError, match="is a file"):
         tagger.save(tmp_path / "file")
-    tagger.save(tmp_path / "new" / "model")  # parents are made
+    tagger.save(tmp_path / "new" / "model")  # missing parent folders are created
     (tmp_path / "new" / "model" / "notes.txt").write_text("mine")
     with pytest.raises(FileExistsError, match=r"notes\.txt"):
         tagger.save(tmp_path / "new" / "model")
@@ -266,7 +266,7 @@ with replace_folder(sys.argv[1]) as fresh:
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 @pytest.mark.parametrize("moment", [0, 1])
-def test_a_killed_process_leaves_a_folder_that_stands(tmp_path, moment):
+def test_a_killed_process_leaves_a_complete_folder(tmp_path, moment):
     folder = tmp_path / "a[b]"
     fill(folder, "old")
     command = [sys.executable, "-c", KILLED, str(folder), str(moment)]
@@ -278,7 +278,7 @@ def test_a_killed_process_leaves_a_folder_that_stands(tmp_path, moment):
     assert [p.name for p in tmp_path.iterdir()] == ["a[b]"]
 
 
-def test_a_model_that_stands_aside_is_found(tagger, tmp_path):
+def test_a_model_under_its_temporary_name_is_found(tagger, tmp_path):
     tagger.save(tmp_path / "model")
     (tmp_path / "model").rename(tmp_path / ".model.old")
     assert weights_equal(Tagger.load(tmp_path / "model"), tagger)

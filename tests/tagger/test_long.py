@@ -40,7 +40,7 @@ LENGTHS = [1, 2, 3, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 1, 5 * B
 
 @pytest.fixture(scope="module")
 def taggers(tmp_path_factory) -> dict[str, Tagger]:
-    """Half-trained, so that they are unsure. "spaces" is a segmenter to which spaces are tokens."""
+    """Taggers after little training, which are unsure. For "spaces", spaces are tokens."""
     return {
         task: trained(
             tmp_path_factory.mktemp(task),
@@ -54,7 +54,7 @@ def taggers(tmp_path_factory) -> dict[str, Tagger]:
 
 @pytest.fixture
 def in_blocks(monkeypatch):
-    """Makes all sentences long ones, in blocks of so many tokens."""
+    """Return a function that lets taggers process all sentences in blocks of a given size."""
 
     def set_size(size: int) -> None:
         monkeypatch.setattr(tagger_module, "LONGEST_WHOLE", 0)
@@ -66,13 +66,13 @@ def in_blocks(monkeypatch):
 def blocked_chain(tagger: Tagger, example: Example, size: int, context: int) -> BlockedChain:
     @torch.no_grad()
     def score(part: Example) -> bcrf.LinearChain:
-        return tagger.chain([tagger.reader(part.tokens)], [tagger.task.limits(part)])
+        return tagger.chain([tagger.reader(part.tokens)], [tagger.task.permitted_tags(part)])
 
     return BlockedChain(score, example, size, context)
 
 
 def sentence(task: str, length: int, seed: int = 0) -> list[str] | str:
-    """Words of the tiny corpus at random, some of them unknown; or a text with spaces."""
+    """Return random words of the tiny corpus, some of them unknown; or a text with spaces."""
     chance = random.Random(f"{task} {length} {seed}")
     if task in ("segmentation", "spaces"):
         characters = [*"".join(SEGMENTATION.split()).replace("/", ""), *"   魚"]
@@ -103,7 +103,7 @@ def test_labels_are_those_of_the_whole_sentence(taggers, in_blocks, task, decode
 
 
 def test_some_labels_need_repair(taggers):
-    """Otherwise the test above would say nothing of repair."""
+    """The test above covers repair only if some labels are ill-formed."""
     for task in ("ner", "segmentation", "spaces"):
         sentences = [sentence(task, 5 * BLOCK + 7, seed) for seed in range(3)]
         assert all(t.repaired for t in taggers[task].tag(sentences, decoder="unstructured"))
@@ -123,8 +123,8 @@ def test_the_size_of_blocks_does_not_matter(taggers, decoder, size):
 
 
 @pytest.mark.parametrize("decoder", ["viterbi", "mean_field-2", "bregman-3", "bregman-3-relaxed"])
-def test_spaces_limit_labels_far_from_the_ends(taggers, in_blocks, decoder):
-    """No I can follow the O of a space, so that the first of many spaces decides on all others."""
+def test_spaces_restrict_labels_in_other_blocks(taggers, in_blocks, decoder):
+    """I cannot follow the O of a space, so the first of many spaces determines all others."""
     text = " " * 40 + "我们" + " " * 40 + "书" + " " * 40
     (expected,) = taggers["spaces"].tag([text], True, decoder, "none")
     in_blocks(6)
@@ -186,7 +186,7 @@ def test_sentences_as_long_as_a_batch_are_tagged_as_a_whole(taggers, monkeypatch
     assert [len(example) for example in seen] == [most + 1]
 
 
-def test_a_sentence_is_let_go_of_once_it_has_been_given_back(taggers, monkeypatch):
+def test_a_sentence_is_freed_after_it_is_yielded(taggers, monkeypatch):
     import gc
     import weakref
 
@@ -224,8 +224,8 @@ def test_probabilities_are_those_of_the_whole_sentence(tmp_path, in_blocks, task
     assert worst < (2e-4 if objective == "bregman" else 1e-5)
 
 
-def test_a_smaller_overlap_makes_a_difference(taggers, in_blocks, monkeypatch):
-    """So the overlap is what the test above rests on."""
+def test_a_smaller_overlap_changes_probabilities(taggers, in_blocks, monkeypatch):
+    """This shows that the test above depends on the overlap."""
     whole = sentence("ner", 200)
     (expected,) = taggers["ner"].tag([whole], True)
     in_blocks(8)
@@ -251,8 +251,8 @@ def test_self_attention_reads_blocks_with_context(tmp_path, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:.*score on dev is 0.00")  # after two epochs
 @pytest.mark.parametrize("decoder", ["viterbi", "bregman-5"])
-def test_scores_of_self_attention_do_not_depend_on_what_is_decoded(tmp_path, in_blocks, decoder):
-    """Solving all blocks at once gives the labels of solving them one by one."""
+def test_scores_of_self_attention_do_not_depend_on_the_requested_part(tmp_path, in_blocks, decoder):
+    """Solving all blocks at once gives the same labels as solving them one by one."""
     tagger = trained(tmp_path, "ner", model={"layers": 1}, training={"epochs": 2})
     whole = sentence("ner", 90)
     in_blocks(16)
@@ -273,7 +273,7 @@ def test_scores_of_self_attention_do_not_depend_on_what_is_decoded(tmp_path, in_
 
 # ----------------------------------------------------------------------------------------- memory
 
-# A process in between: the peak of a process counts what its parent had when it was started.
+# An intermediate process, because the peak memory of a process includes that of its parent.
 MEASURED = """
 import resource, subprocess, sys
 code = subprocess.call(sys.argv[1:])

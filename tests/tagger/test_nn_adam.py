@@ -15,7 +15,7 @@ ROWS, WIDTH = 40, 6
 
 
 class Toy(nn.Module):
-    """A table and something dense on top of it."""
+    """An embedding table with a dense layer on top."""
 
     def __init__(self, sparse: bool, dtype: torch.dtype = torch.float64) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Toy(nn.Module):
 
 
 def twins(seed: int = 0, dtype: torch.dtype = torch.float64) -> tuple[Toy, Toy]:
-    """A model with sparse gradients, and the same one with dense ones."""
+    """Return a model with sparse gradients, and a copy with dense gradients."""
     torch.manual_seed(seed)
     lazy, dense = Toy(True, dtype), Toy(False, dtype)
     dense.load_state_dict(lazy.state_dict())
@@ -35,7 +35,7 @@ def twins(seed: int = 0, dtype: torch.dtype = torch.float64) -> tuple[Toy, Toy]:
 
 
 def batches(count: int, seed: int = 1, rare: int = 20) -> list[Tensor]:
-    """Ids [2, 3]: frequent rows often, the others every now and then, the last five never."""
+    """Yield ids [2, 3]: some rows often, the others rarely, the last five never."""
     generator = torch.Generator().manual_seed(seed)
     frequent = torch.randint(0, rare, (count, 2, 3), generator=generator)
     everywhere = torch.randint(0, ROWS - 5, (count, 2, 3), generator=generator)
@@ -68,7 +68,7 @@ def warm_up_and_decay(step: int) -> float:
 
 @pytest.mark.parametrize("rate", [None, warm_up_and_decay], ids=["constant", "schedule"])
 @pytest.mark.parametrize("betas", [(0.9, 0.999), (0.5, 0.99), (0.0, 0.9)])
-def test_the_trajectory_is_that_of_adam(betas, rate):
+def test_the_trajectory_equals_that_of_adam(betas, rate):
     lazy, dense = twins()
     data = batches(300)
     fast, slow = LazyAdam(lazy, 0.01, betas), torch.optim.Adam(dense.parameters(), 0.01, betas)
@@ -97,7 +97,7 @@ def test_single_precision_stays_within_rounding():
     torch.testing.assert_close(lazy.table.weight, dense.table.weight, rtol=1e-5, atol=1e-6)
 
 
-def test_rows_stay_behind_until_they_are_read():
+def test_rows_are_updated_only_when_they_are_read():
     lazy, dense = twins()
     data = [torch.tensor([[1, 2]])] + [torch.tensor([[3, 4]])] * 10
     fast, slow = LazyAdam(lazy, 0.01), torch.optim.Adam(dense.parameters(), 0.01)
@@ -111,7 +111,7 @@ def test_rows_stay_behind_until_they_are_read():
     assert not torch.equal(read[0], before[0])
     torch.testing.assert_close(read[0], dense.table.weight[1])
     assert torch.equal(lazy.table.weight[2], before[1])
-    # What was read in inference mode can still be trained.
+    # Rows that were read in inference mode can still be trained.
     torch.testing.assert_close(
         train(lazy, fast, data), train(dense, slow, data), rtol=1e-7, atol=1e-9
     )
@@ -160,7 +160,7 @@ def test_two_nodes_replace_the_sum_over_skipped_steps(eps_over_root, since, tole
     assert worst < tolerance
 
 
-def test_a_state_goes_on_bit_by_bit(tmp_path):
+def test_a_resumed_state_continues_bit_by_bit(tmp_path):
     data = batches(60)
     lazy, _ = twins(dtype=torch.float32)
     optimizer = LazyAdam(lazy, 0.01)
@@ -178,8 +178,8 @@ def test_a_state_goes_on_bit_by_bit(tmp_path):
         assert torch.equal(ours, theirs)
 
 
-def test_a_state_is_that_of_adam():
-    """Each goes on from the state of the other."""
+def test_states_of_adam_and_lazy_adam_are_interchangeable():
+    """Each optimizer continues from the state of the other."""
     data = batches(60)
     lazy, dense = twins()
     fast, slow = LazyAdam(lazy, 0.01), torch.optim.Adam(dense.parameters(), 0.01)
@@ -205,14 +205,14 @@ def test_saving_and_loading_weights_flushes():
     train(lazy, fast, data)
     train(dense, slow, data)
     torch.testing.assert_close(dict(lazy.state_dict()), dict(dense.state_dict()))
-    # Loaded rows are not moved by steps from before: dense Adam does not do that either.
+    # Steps before loading do not move loaded rows, as in dense Adam.
     train(lazy, fast, data)
     fresh = {name: torch.zeros_like(value) for name, value in lazy.state_dict().items()}
     lazy.load_state_dict(fresh)
     assert not lazy.table(torch.arange(ROWS)).any()
 
 
-def test_a_copy_of_the_model_is_left_alone():
+def test_a_copy_of_the_model_is_not_updated():
     lazy, _ = twins()
     optimizer = LazyAdam(lazy, 0.01)
     train(lazy, optimizer, batches(20))
@@ -224,7 +224,7 @@ def test_a_copy_of_the_model_is_left_alone():
     assert torch.equal(other.table.weight, before)
 
 
-def test_a_table_without_gradient_stands_still_as_in_adam():
+def test_a_table_without_gradient_does_not_move_as_in_adam():
     lazy, dense = twins()
     fast, slow = LazyAdam(lazy, 0.01), torch.optim.Adam(dense.parameters(), 0.01)
     ids = batches(10)
@@ -252,7 +252,7 @@ def test_gradients_accumulate():
     torch.testing.assert_close(lazy.table.weight, dense.table.weight, rtol=1e-7, atol=1e-9)
 
 
-def test_a_scheduler_drives_it():
+def test_a_scheduler_sets_the_learning_rate():
     lazy, dense = twins()
     fast, slow = LazyAdam(lazy, 0.01), torch.optim.Adam(dense.parameters(), 0.01)
     for model, optimizer in ((lazy, fast), (dense, slow)):
@@ -277,7 +277,7 @@ def test_groups_have_their_own_rates():
     torch.testing.assert_close(dict(lazy.state_dict()), dict(dense.state_dict()))
 
 
-def test_what_it_refuses():
+def test_invalid_arguments_are_errors():
     with pytest.raises(ValueError, match=r"betas\[1\]"):
         LazyAdam(Toy(True), betas=(0.9, 0.0))
     with pytest.raises(ValueError, match="learning rate"):

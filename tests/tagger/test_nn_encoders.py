@@ -1,4 +1,4 @@
-"""Encoders: a sentence in a batch is what it is alone; what training does at random."""
+"""Encoders: the states of a sentence do not depend on its batch; dropout and unknown words."""
 
 import pytest
 import torch
@@ -40,7 +40,7 @@ def batch_of(chosen: list[int]) -> Batch:
 
 
 @pytest.mark.parametrize("name", encoders())
-def test_a_batch_is_its_sentences(name):
+def test_states_in_a_batch_equal_those_of_single_sentences(name):
     encoder = encoders()[name].double()
     together = encoder(batch_of([0, 1, 2, 3]))
     assert together.shape == (4, 5, 8)
@@ -52,7 +52,7 @@ def test_a_batch_is_its_sentences(name):
 
 @pytest.mark.parametrize("name", encoders())
 def test_gradients_do_not_come_from_padding(name):
-    """Nor are they NaN where a sentence is empty."""
+    """The gradients are not NaN if a sentence is empty."""
     found = []
     for chosen in ([0, 3], [0, 1, 3, 1]):
         encoder = encoders()[name].double()
@@ -65,11 +65,11 @@ def test_gradients_do_not_come_from_padding(name):
 
 @pytest.mark.parametrize("name", encoders())
 @pytest.mark.parametrize("chosen", [[], [1], [1, 1]])
-def test_nothing_to_encode(name, chosen):
+def test_an_empty_batch_is_encoded(name, chosen):
     assert encoders()[name](batch_of(chosen)).shape == (len(chosen), 0, 8)
 
 
-def test_letters_make_a_word_by_convolution_and_maximum():
+def test_word_vectors_are_the_maximum_of_a_convolution_over_characters():
     torch.manual_seed(1)
     cnn = CharacterCNN(10, 4, 5, 6).double()
     found = cnn(collate(None, LETTERS).spellings)
@@ -82,7 +82,7 @@ def test_letters_make_a_word_by_convolution_and_maximum():
             torch.testing.assert_close(found[sentence, word], expected)
 
 
-def test_equal_words_are_spelled_once():
+def test_equal_words_have_one_spelling():
     spellings = collate(None, LETTERS).spellings
     assert len(spellings.sizes) == 1 + 5  # the padding, which is also the word without letters
     assert int(spellings.sizes.sum()) == len(spellings.characters)
@@ -107,7 +107,7 @@ def test_attention_sees_order_and_context():
 
 
 def attention_by_hand(layer: nn.Module, states: Tensor, lengths: list[int]) -> Tensor:
-    """One layer on a batch, sentence by sentence and head by head."""
+    """Compute one layer on a batch, sentence by sentence and head by head."""
     out = states.clone()
     for b, length in enumerate(lengths):
         x = states[b, :length]
@@ -123,7 +123,7 @@ def attention_by_hand(layer: nn.Module, states: Tensor, lengths: list[int]) -> T
     return out
 
 
-def test_a_layer_is_what_it_says():
+def test_a_layer_equals_its_formula():
     torch.manual_seed(0)
     layer = SelfAttentiveEncoder(embeddings(), 1, 2, 16).double().layers[0]
     states, lengths = torch.randn(3, 5, 8, dtype=torch.float64), [5, 1, 3]
@@ -139,7 +139,7 @@ def test_attention_over_ten_thousand_words():
     with torch.inference_mode():
         states = encoder(collate([[2] * 10_000]))
     assert bool(states.isfinite().all())
-    # The same word everywhere: only positions tell the states apart.
+    # All words are equal, so that states differ only by their positions.
     assert not torch.allclose(states[0, 0], states[0, 9_999], atol=1e-4)
 
 
@@ -160,12 +160,12 @@ def test_unknown_words_in_training():
     lost = (states == unknown).all(-1)
     assert 0.2 < float(lost[0].float().mean()) < 0.3
     assert torch.equal(states[0][~lost[0]], known.expand(int((~lost[0]).sum()), -1))
-    assert not states[1, 300:].any()  # padding stays padding
+    assert not states[1, 300:].any()  # padding is not replaced by the unknown word
     encoder.eval()
     assert bool((encoder(batch)[0] == known).all())
 
 
-def test_letters_of_unknown_words_stay():
+def test_unknown_words_keep_their_characters():
     torch.manual_seed(0)
     encoder = embeddings(characters=True, unknown_rate=0.999999)
     batch = collate([[7, 8]], [[[2, 3], [4]]])
@@ -208,10 +208,10 @@ def test_dropout_follows_the_seed():
     assert torch.equal(first, Dropout(0.3)(torch.ones(50)))
 
 
-def test_what_a_batch_lacks_is_said():
-    with pytest.raises(ValueError, match="reads words, and the batch has none"):
+def test_errors_name_the_missing_inputs_of_a_batch():
+    with pytest.raises(ValueError, match="reads words, but the batch has none"):
         embeddings()(collate(None, LETTERS))
-    with pytest.raises(ValueError, match="reads characters, and the batch has none"):
+    with pytest.raises(ValueError, match="reads characters, but the batch has none"):
         embeddings(characters=True)(collate(WORDS))
     with pytest.raises(ValueError, match="all three are None"):
         collate()

@@ -57,7 +57,7 @@ def batch(empty: bool = False) -> Batch:
 # ------------------------------------------------------------------------------------------- config
 
 
-def test_a_config_survives_json():
+def test_config_round_trip_through_json():
     config = ModelConfig(layers=2, characters="cnn", objective="bregman-20", dropout=0)
     assert ModelConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
     assert ModelConfig.from_dict({}) == ModelConfig()
@@ -88,12 +88,12 @@ def test_a_config_survives_json():
         ({"objective": "svm"}, ValueError, "objective must be one of unstructured, crf.*'svm'"),
     ],
 )
-def test_a_config_says_what_is_wrong(changes, error, message):
+def test_errors_about_wrong_config_values(changes, error, message):
     with pytest.raises(error, match=message):
         ModelConfig.from_dict(changes)
 
 
-def test_sizes_that_do_not_fit():
+def test_sizes_that_are_too_small_are_errors():
     with pytest.raises(ValueError, match="tags must be at least 1"):
         Sizes(tags=0)
     with pytest.raises(ValueError, match="words must be at least 2"):
@@ -102,7 +102,7 @@ def test_sizes_that_do_not_fit():
         TaggerModel(dataclasses.replace(TINY, characters="cnn"), Sizes(tags=3, words=5))
 
 
-def test_the_paper_is_the_default():
+def test_defaults_are_those_of_the_paper():
     torch.manual_seed(0)
     flat = TaggerModel(ModelConfig(), Sizes(17, 50))
     assert flat.encoder.table.weight.shape == (50, 768)
@@ -143,7 +143,7 @@ def test_decoders_by_name():
     }
     for name, tags in expected.items():
         assert torch.equal(decoder(name)(chain), tags), name
-    # They are told apart by this chain.
+    # These decoders give different tags on this chain.
     assert not torch.equal(expected["bregman-1"], expected["bregman"])
     assert not torch.equal(expected["mean_field-1"], expected["mean_field"])
     assert not torch.equal(expected["unstructured"], expected["viterbi"])
@@ -184,7 +184,7 @@ LEARNERS = [(objective, 0, "none") for objective in OBJECTIVES] + [("crf", 1, "c
 
 @pytest.mark.parametrize(("objective", "layers", "characters"), LEARNERS)
 @pytest.mark.parametrize("structure", [None, BIO], ids=["free", "bio"])
-def test_every_model_learns_a_batch_by_heart(objective, layers, characters, structure):
+def test_every_model_memorizes_a_batch(objective, layers, characters, structure):
     network = model(structure, layers=layers, characters=characters, objective=objective)
     optimizer = LazyAdam(network, 0.03)
     losses = []
@@ -204,7 +204,7 @@ def test_every_model_learns_a_batch_by_heart(objective, layers, characters, stru
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_any_decoder_serves_any_model(name):
+def test_any_decoder_works_with_any_model(name):
     for objective in OBJECTIVES:
         network = model(BIO, objective=objective)
         chain = network(batch())
@@ -261,12 +261,12 @@ def test_marginals_of_the_factorised_families_are_their_own():
         assert probability_solver(objective) == training_solver(objective)
 
 
-def test_unstructured_keeps_no_pairs():
+def test_unstructured_models_have_no_transitions():
     network = model(objective="unstructured", transitions="pairs")
     assert not any("pairs" in name for name, _ in network.named_parameters())
     assert network.scorer.project.weight.shape == (6, 8)
     assert network(batch()).transitions is None
-    # A best sequence under constraints is still to be had.
+    # Viterbi still finds a best sequence under the constraints.
     constrained = model(BIO, objective="unstructured")
     tags = constrained.decode(constrained(batch()), "viterbi")
     assert bool(constrained(batch()).score(tags).isfinite().all())
@@ -274,7 +274,7 @@ def test_unstructured_keeps_no_pairs():
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_an_empty_batch_has_an_empty_loss(objective):
-    """A rank of a data-parallel run may get one."""
+    """A process of a data-parallel run may get an empty batch."""
     network = model(BIO, objective=objective)
     chain = network(batch(empty=True))
     assert network.loss(chain, torch.zeros(0, 0, dtype=torch.int64)).shape == (0,)
@@ -325,7 +325,7 @@ def test_training_under_autocast(layers, objective):
 
 
 def test_training_repeats_bit_by_bit_and_resumes():
-    """Dropout and unknown words included: with the state of the random generator."""
+    """Dropout and unknown words repeat if the state of the random generator is restored."""
 
     def steps(network: TaggerModel, optimizer: LazyAdam, count: int) -> list[float]:
         losses = []
@@ -370,7 +370,7 @@ def test_training_repeats_bit_by_bit_and_resumes():
 
 @pytest.mark.parametrize("max_norm", [0.01, 1e6])
 def test_clipping_counts_sparse_rows_once(max_norm):
-    """As torch does it with dense gradients; a word that occurs twice is one row."""
+    """The norm equals that of dense gradients; a word that occurs twice is one row."""
     norms, gradients = [], []
     for sparse in (True, False):
         network = model()
@@ -387,7 +387,7 @@ def test_clipping_counts_sparse_rows_once(max_norm):
 
 
 @pytest.mark.parametrize("sparse", [True, False])
-def test_the_largest_gradient_is_finite_if_all_are(sparse):
+def test_the_largest_gradient_is_finite_only_if_all_are(sparse):
     network = model()
     assert largest_gradient(network.parameters()) == 0
     network.encoder.table.sparse = sparse
@@ -417,7 +417,7 @@ def test_the_largest_gradient_is_finite_if_all_are(sparse):
         assert largest_gradient(network.parameters()).isfinite()
 
 
-def test_clipping_nothing():
+def test_clipping_without_gradients():
     assert clip_gradients(model().parameters(), 1.0) == 0
     with pytest.raises(ValueError, match="max_norm must be positive, got 0"):
         clip_gradients(model().parameters(), 0)

@@ -1,4 +1,4 @@
-"""Word pieces in windows, and pretrained encoders made up on the spot: tiny, random, offline."""
+"""Word pieces in windows, and pretrained encoders: tiny ones with random weights, offline."""
 
 import itertools
 import subprocess
@@ -40,7 +40,7 @@ def test_spans_cover_everything_and_overlap_by_half(total, size):
 
 
 def edge_distance(piece: int, start: int, stop: int, total: int) -> float:
-    """How much context there is on the shorter side; the end of the sentence is no edge."""
+    """Return the context on the shorter side; the ends of the sentence are not edges."""
     if not start <= piece < stop:
         return -1
     left = float("inf") if start == 0 else piece - start
@@ -50,7 +50,7 @@ def edge_distance(piece: int, start: int, stop: int, total: int) -> float:
 
 @given(st.lists(st.lists(st.integers(1, 9), max_size=40), max_size=4))
 def test_each_word_is_read_farthest_from_an_edge(sizes):
-    """`sizes`: how many pieces each word of each sentence has. Pieces are numbered throughout."""
+    """`sizes` has the number of pieces of each word; pieces are numbered over all sentences."""
     sentences, number = [], 1000
     for words in sizes:
         starts = [sum(words[:i]) for i in range(len(words))]
@@ -77,7 +77,7 @@ def test_each_word_is_read_farthest_from_an_edge(sizes):
 
 
 def test_a_window_needs_room_for_a_sentence():
-    with pytest.raises(ValueError, match=r"3 pieces, 2 of them special.*at least 4"):
+    with pytest.raises(ValueError, match=r"at least 4, because 2 of its pieces are special; got 3"):
         Frame(3, (101,), (102,), 0)
 
 
@@ -154,7 +154,7 @@ def test_states_are_those_of_first_pieces():
     torch.testing.assert_close(found[2, 0], alone[1])
 
 
-def test_long_sentences_go_through_windows():
+def test_long_sentences_are_encoded_in_windows():
     model = encoder()
     words = (["the", "cat", "a", "abc", "b"] * 7)[:33]
     found = encode(model, [words, ["cat"]])
@@ -169,7 +169,7 @@ def test_long_sentences_go_through_windows():
         torch.testing.assert_close(found[0, i], states[1 + piece - start])
 
 
-def test_windows_go_through_in_portions(monkeypatch):
+def test_windows_are_encoded_in_groups(monkeypatch):
     model = encoder()
     sentences = [["the", "cat"] * 9, ["abc"], [], ["a", "b", "c"]]
     expected = encode(model, sentences)
@@ -177,15 +177,15 @@ def test_windows_go_through_in_portions(monkeypatch):
     torch.testing.assert_close(encode(model, sentences), expected)
 
 
-def test_nothing_to_encode():
+def test_an_empty_batch_is_encoded():
     model = encoder()
     assert encode(model, []).shape == (0, 0, 8)
     assert encode(model, [[], []]).shape == (2, 0, 8)
-    with pytest.raises(ValueError, match="reads pieces, and the batch has none"):
+    with pytest.raises(ValueError, match="reads pieces, but the batch has none"):
         model(collate([[1]]))
 
 
-def test_the_smallest_limit_counts():
+def test_the_window_size_is_the_smallest_limit():
     assert encoder().frame.size == 12
     assert PretrainedEncoder(bert(), tokenizer(limit=10**30)).frame.size == 16
     assert encoder(window=6).frame == Frame(6, (2,), (3,), 0)
@@ -209,17 +209,17 @@ def test_positions_that_start_after_the_padding():
     assert bool(encode(model, [["the", "cat"] * 30]).isfinite().all())
 
 
-def test_all_that_is_trained_has_a_gradient():
+def test_all_parameters_have_a_gradient():
     model = encoder()
     encode(model, [["the", "cat"]]).sum().backward()
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
     assert model.module.embeddings.word_embeddings.weight.grad.is_sparse
 
 
-def test_encoders_that_cannot_be_used():
+def test_unsuitable_encoders_are_errors():
     module, reader = bert(), tokenizer()
     module.config.is_encoder_decoder = True
-    with pytest.raises(ValueError, match="expected an encoder, got a bert model"):
+    with pytest.raises(ValueError, match="expected an encoder, got the encoder-decoder model bert"):
         PretrainedEncoder(module, reader)
 
     class Slow:
@@ -234,7 +234,7 @@ def test_encoders_that_cannot_be_used():
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """As if somebody had downloaded it."""
+    """Return the folder of an encoder, as a download would leave it."""
     bert().save_pretrained(tmp_path / "encoder")
     tokenizer().save_pretrained(tmp_path / "encoder")
     return tmp_path / "encoder"
@@ -273,8 +273,8 @@ def test_a_missing_encoder_is_named(tmp_path, monkeypatch):
             load(str(tmp_path / "nowhere"))
 
 
-def test_without_transformers_it_says_what_to_install():
-    """And everything else in the package works."""
+def test_without_transformers_the_error_names_the_extra():
+    """All other parts of the package work without transformers."""
     program = (
         "import sys; sys.modules['transformers'] = None\n"
         "from bcrf.tagger.nn import ModelConfig, Sizes, TaggerModel\n"

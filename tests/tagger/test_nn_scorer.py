@@ -1,4 +1,4 @@
-"""The scorer against its formula, word by word; what the structure removes."""
+"""The scorer against its formula, word by word, with and without removed transitions."""
 
 import math
 
@@ -19,7 +19,7 @@ ENDS = Structure(end=[True, False, True])
 def scorer(transitions: str = "pairs", structure: Structure | None = None, **options) -> Scorer:
     torch.manual_seed(0)
     found = Scorer(WIDTH, TAGS, HIDDEN, transitions, structure, **options).double()
-    for parameter in found.parameters():  # nothing that is learned is zero
+    for parameter in found.parameters():  # so that no learned score is zero
         torch.nn.init.normal_(parameter)
     return found
 
@@ -62,7 +62,7 @@ def by_hand(model: Scorer, h: Tensor, structure: Structure | None) -> tuple[Tens
 @pytest.mark.parametrize("structure", [None, BIO, ENDS], ids=["free", "bio", "ends"])
 @pytest.mark.parametrize("transitions", ["pairs", "shared", "none"])
 @pytest.mark.parametrize("lengths", [LENGTHS, [3, 3], [1, 1], [0, 0], []], ids=str)
-def test_scores_are_those_of_the_formula(transitions, structure, lengths):
+def test_scores_equal_the_formula(transitions, structure, lengths):
     """Constraints are those of `LinearChain.constrain`, which the core's tests cover."""
     model, h = scorer(transitions, structure), states(lengths)
     chain = model(h, torch.tensor(lengths, dtype=torch.int64))
@@ -82,8 +82,8 @@ def test_scores_are_those_of_the_formula(transitions, structure, lengths):
 
 
 @pytest.mark.parametrize("transitions", ["pairs", "shared"])
-def test_gradients_are_those_of_the_formula(transitions):
-    """Through a loss, with arcs removed and padding in between."""
+def test_gradients_equal_those_of_the_formula(transitions):
+    """The gradients of a loss, with removed arcs and padding."""
     tags = torch.tensor([[1, 2, 0, 1], [9, 9, 9, 9], [0, 9, 9, 9], [1, 2, 2, 9]])
     lengths = torch.tensor(LENGTHS)
     model, h = scorer(transitions, BIO), states()
@@ -111,7 +111,7 @@ def test_forbidden_transitions_have_no_parameters():
     assert torch.equal(chain.transitions[0] > -math.inf, follow.expand(3, -1, -1))
 
 
-def test_unstructured_scores_are_the_states_alone():
+def test_unstructured_scorers_have_no_start_end_or_transition_scores():
     model = scorer("none", ends=False)
     assert {name for name, _ in model.named_parameters()} == {
         "project.weight",
@@ -126,7 +126,7 @@ def test_unstructured_scores_are_the_states_alone():
 
 
 def test_constraints_are_not_saved_with_the_weights():
-    """They come from the task: a state dict holds what was learned, and no more."""
+    """Constraints come from the task; a state dict holds only learned values."""
     model = scorer(structure=BIO)
     assert set(model.state_dict()) == {name for name, _ in model.named_parameters()}
 
@@ -149,5 +149,5 @@ def test_autocast_gives_single_precision_scores():
 
 
 def test_a_structure_must_have_as_many_tags():
-    with pytest.raises(ValueError, match="the structure has 3 tags, expected 4"):
+    with pytest.raises(ValueError, match="structure has 3 tags; expected 4"):
         Scorer(WIDTH, 4, HIDDEN, structure=BIO)

@@ -1,4 +1,4 @@
-"""Taggers with a pretrained encoder, made up on the spot: trained, saved, and loaded offline."""
+"""Taggers with a tiny pretrained encoder: trained, saved, and loaded offline."""
 
 import shutil
 from pathlib import Path
@@ -48,11 +48,11 @@ def trained(tmp_path_factory) -> tuple[Path, Tagger]:
             break
     assert events[0].words == 0
     assert epochs(events)[-1].loss < 0.8 * epochs(events)[0].loss
-    shutil.rmtree(source)  # a model needs nothing but its own folder
+    shutil.rmtree(source)  # a model needs only its own folder
     return Path(settings.output), Tagger.load(settings.output)
 
 
-def test_the_encoder_is_part_of_the_model(trained, tmp_path):
+def test_the_encoder_is_saved_with_the_model(trained, tmp_path):
     output, tagger = trained
     assert {p.name for p in (output / "best" / "encoder").iterdir()} >= {
         "config.json",
@@ -68,7 +68,7 @@ def test_the_encoder_is_part_of_the_model(trained, tmp_path):
 
 
 def test_a_run_is_resumed_bit_by_bit(trained, tmp_path):
-    """Dropout inside the encoder included; the encoder itself comes from the saved weights."""
+    """The encoder has dropout; its weights come from the saved state."""
     from tests.tagger.test_nn_pretrained import bert, tokenizer
 
     bert().save_pretrained(tmp_path / "source")
@@ -89,7 +89,7 @@ def test_a_run_is_resumed_bit_by_bit(trained, tmp_path):
     assert weights[0] == weights[1]
 
 
-def test_damage_of_the_tokenizer_is_noticed(trained, tmp_path):
+def test_a_damaged_tokenizer_is_an_error(trained, tmp_path):
     _, tagger = trained
     tagger.save(tmp_path / "model")
     path = tmp_path / "model" / "encoder" / "tokenizer.json"
@@ -99,7 +99,7 @@ def test_damage_of_the_tokenizer_is_noticed(trained, tmp_path):
 
 
 def test_long_sentences_are_read_in_blocks_with_context(trained, monkeypatch):
-    """The encoder's own windows begin elsewhere then, so that scores are slightly different."""
+    """In blocks, the windows of the encoder begin elsewhere, so that scores differ slightly."""
     from bcrf.tagger.prediction import long_sentences
     from bcrf.tagger.prediction import tagger as tagger_module
 

@@ -24,14 +24,14 @@ TASKS = ["pos", "segmentation", "ner"]
 
 @pytest.fixture(scope="module")
 def taggers(tmp_path_factory) -> dict[str, Tagger]:
-    """Half-trained, so that they are unsure, and their decoders disagree."""
+    """Taggers after little training: they are unsure, so that their decoders disagree."""
     return {
         task: trained(tmp_path_factory.mktemp(task), task, training={"epochs": 2}) for task in TASKS
     }
 
 
 def inputs(task: str) -> list:
-    """The sentences of the corpus as a program has them."""
+    """Return the sentences of the corpus as Python values."""
     words = [[word for word, _ in sentence] for sentence in pairs(task)]
     return ["".join(sentence) for sentence in words] if task == "segmentation" else words
 
@@ -40,14 +40,14 @@ def chain_of(tagger: Tagger, sentence: object) -> bcrf.LinearChain:
     (tagged,) = tagger.tag([sentence])
     example = tagged.example
     with torch.no_grad():
-        return tagger.chain([tagger.reader(example.tokens)], [tagger.task.limits(example)])
+        return tagger.chain([tagger.reader(example.tokens)], [tagger.task.permitted_tags(example)])
 
 
 # ------------------------------------------------------------------------------------ order, inputs
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_sentences_come_back_in_order_and_as_if_alone(taggers, task):
+def test_results_keep_the_order_and_do_not_depend_on_the_batch(taggers, task):
     tagger = taggers[task]
     empty = "" if task == "segmentation" else []
     sentences = [*inputs(task), empty, inputs(task)[0], empty]
@@ -65,7 +65,7 @@ def test_sentences_come_back_in_order_and_as_if_alone(taggers, task):
     assert found[-1].words == found[-1].tags == found[-1].probabilities == ()
 
 
-def test_a_stream_takes_in_no_more_than_its_window(taggers):
+def test_a_stream_reads_at_most_its_window_ahead(taggers):
     taken = 0
 
     def sentences() -> Iterator[list[str]]:
@@ -121,13 +121,13 @@ def test_sentences_of_programs_are_written_as_json_or_conllu(taggers):
         ("segmentation", [["我", "们"]], "sentence 0: expected a text .*str.* to split into words"),
     ],
 )
-def test_what_is_no_sentence(taggers, task, sentences, message):
+def test_inputs_that_are_not_sentences_are_errors(taggers, task, sentences, message):
     with pytest.raises(TypeError, match=message):
         taggers[task].tag(sentences)
 
 
 @pytest.mark.parametrize("method", ["tag", "stream", "evaluate"])
-def test_names_are_checked_before_anything_is_read(taggers, method):
+def test_decoder_and_repair_are_checked_before_reading(taggers, method):
     call = getattr(taggers["pos"], method)
     with pytest.raises(ValueError, match=r"decoder must be one of viterbi, .*got 'veterbi'"):
         call("nowhere" if method == "evaluate" else [], decoder="veterbi")
@@ -156,7 +156,7 @@ def test_ten_thousand_tokens(taggers, task, decoder):
         assert "".join(found[1].words) == text
 
 
-def test_unknown_characters_and_spaces_come_out_as_they_went_in(taggers):
+def test_unknown_characters_and_spaces_are_unchanged(taggers):
     texts = ["𠮷😀 é\u0301", "  Linux\t6.1  ", " ", "ａ１\u3000我们", "\u200b"]
     for text, tagged in zip(texts, taggers["segmentation"].tag(texts, True), strict=True):
         assert "".join(tagged.words) == "".join(text.split())
@@ -167,7 +167,7 @@ def test_unknown_characters_and_spaces_come_out_as_they_went_in(taggers):
 
 
 @pytest.mark.parametrize("decoder", ["viterbi", "unstructured", "mean_field-3", "bregman-3"])
-def test_labels_keep_to_the_spaces_before_any_repair(taggers, decoder):
+def test_labels_respect_spaces_without_repair(taggers, decoder):
     tagger = taggers["segmentation"]
     texts = [
         text[:place] + " " + text[place:] for text in inputs("segmentation") for place in (1, 2)
@@ -201,7 +201,7 @@ def test_decoders_by_name(taggers, task):
 
 @pytest.mark.parametrize("name", POINTWISE)
 @pytest.mark.parametrize("task", TASKS)
-def test_marginals_are_those_that_the_decoder_goes_by(taggers, task, name):
+def test_decoder_marginals_give_the_decoded_tags(taggers, task, name):
     tagger = taggers[task]
     for sentence in inputs(task):
         chain = chain_of(tagger, sentence)
@@ -210,7 +210,7 @@ def test_marginals_are_those_that_the_decoder_goes_by(taggers, task, name):
 
 
 def ill_formed(tagger: Tagger, name: str) -> list[tuple[object, tuple[str, ...]]]:
-    """Sentences whose labels by this decoder are ill-formed, with the labels."""
+    """Return the sentences for which this decoder gives ill-formed labels, with the labels."""
     found = []
     for sentence in inputs(tagger.task.name):
         (raw,) = tagger.tag([sentence], decoder=name, repair="none")
@@ -289,7 +289,7 @@ def test_probabilities_of_a_bregman_model_are_those_at_convergence(tmp_path):
 
 
 def test_probabilities_of_words_by_enumeration(taggers):
-    """That the characters of a word have its labels: summed over all paths."""
+    """The probability that the characters of a word have its labels, summed over all paths."""
     tagger = taggers["segmentation"]
     for decoder in ("viterbi", "unstructured"):
         for text in ("我看书", "书", "看 书", "图书馆"):
@@ -309,7 +309,7 @@ def test_probabilities_of_words_by_enumeration(taggers):
 
 
 def test_probabilities_of_ill_formed_words(taggers):
-    """Unrepaired labels mean words all the same, and these have a probability."""
+    """Ill-formed labels also define words, and these words have a probability."""
     tagger = taggers["segmentation"]
     cases = [case for name in POINTWISE[:3] for case in ill_formed(tagger, name)]
     for sentence, _ in cases:
@@ -343,11 +343,11 @@ def test_evaluation_is_that_of_the_metric(taggers, tmp_path, task, decoder):
     assert found.to_dict()[metric.main] == found.score
 
 
-def test_unknown_words_are_those_that_training_has_not_seen(taggers, tmp_path):
+def test_unknown_words_are_those_outside_the_training_data(taggers, tmp_path):
     path = write(tmp_path, "pos")
     path.write_text(path.read_text().replace("\tcat\t", "\tChat\t").replace("\tdog\t", "\tDOG\t"))
     scores = taggers["pos"].evaluate(path).scores
-    assert scores["unknown_tokens"] == 3  # in lower case the dog is known
+    assert scores["unknown_tokens"] == 3  # in lower case, the word is known
 
 
 def test_files_that_cannot_be_evaluated(taggers, tmp_path):
@@ -360,7 +360,7 @@ def test_files_that_cannot_be_evaluated(taggers, tmp_path):
     partial = tmp_path / "partial.conll"
     partial.write_text("Ada\t?\nsaw\tO\n")
     with pytest.raises(
-        DataError, match=r"partial\.conll:1: .*not known; expected one label for each token"
+        DataError, match=r"partial\.conll:1: .* partial labels or none; expected one gold label"
     ):
         taggers["ner"].evaluate(partial)
     empty = tmp_path / "empty.conllu"
@@ -368,7 +368,7 @@ def test_files_that_cannot_be_evaluated(taggers, tmp_path):
     assert taggers["pos"].evaluate(empty).sentences == 0
 
 
-def test_batches_keep_to_their_size(taggers, monkeypatch):
+def test_batches_have_at_most_their_size(taggers, monkeypatch):
     from bcrf.tagger.prediction import tagger
 
     sizes = []
@@ -388,7 +388,7 @@ def test_batches_keep_to_their_size(taggers, monkeypatch):
     assert [t.labels for t in taggers["pos"].tag(inputs("pos"))] == expected
 
 
-def test_a_run_and_its_parts_are_models(tmp_path):
+def test_a_run_and_its_best_and_last_states_can_be_loaded(tmp_path):
     settings = config(tmp_path, training={"epochs": 1})
     run(settings)
     for path in (settings.output, Path(settings.output, "best"), Path(settings.output, "last")):

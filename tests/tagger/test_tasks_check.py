@@ -46,9 +46,7 @@ def test_check_names_every_problem_by_line(tmp_path):
     ]
     mismatch = write(tmp_path, "b.conllu", "# text = ac\n" + conllu("a/NOUN/N b/NOUN/N"))
     assert problems(mismatch) == []
-    assert problems(mismatch, "segmentation") == [
-        "3: the text goes on with 'c'; expected the word 'b'"
-    ]
+    assert problems(mismatch, "segmentation") == ["3: expected the word 'b' in the text, found 'c'"]
 
 
 def test_tags_of_column_files_need_not_be_universal(tmp_path):
@@ -94,14 +92,15 @@ def test_gold_labels_that_a_model_does_not_know_are_named(tmp_path):
     assert warning("a B-X\n\nb O\n") is None
     assert warning("a O\nb O\n") is None
     assert warning("a B-X\nb B-Y\n\nc B-Y\nd B-Z\n") == (
-        "dev: the model does not know the tags B-Y (2), B-Z (1); they count as errors"
+        "dev: the model does not know the tags B-Y (2), B-Z (1); words with these tags "
+        "count as errors"
     )
     with pytest.raises(
         DataError, match=r"dev: the model does not know the tags B-Y \(1\); it knows"
     ):
         warning("a B-Y\nb O\n")
     many = "".join(f"w B-T{i}\n" for i in range(12))
-    with pytest.raises(DataError, match=r"B-T9 \(1\) and 2 more; it knows O, B-X, I-X\. Is this"):
+    with pytest.raises(DataError, match=r"B-T9 \(1\) and 2 more; it knows O, B-X, I-X; check that"):
         warning(many)
     with pytest.raises(DataError, match="dev: has no words; expected annotated sentences"):
         warning("\n")

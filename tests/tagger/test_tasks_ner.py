@@ -80,9 +80,15 @@ def test_labels_without_a_type():
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (("B-X O", "O I-X"), "file.conll:5: 'I-X' after 'O' and at its end is ill-formed in IOB2"),
+        (
+            ("B-X O", "O I-X"),
+            "file.conll:5: 'I-X' after 'O' and at the end of the sentence is ill-formed in IOB2",
+        ),
         (("I-X B-X O", "B-X O", "I-X"), "file.conll:5: 'B-X' at the start of a sentence"),
-        (("S-X", "B-X I-X", "S-X"), "file.conll:4: 'I-X' after 'B-X' and at its end"),
+        (
+            ("S-X", "B-X I-X", "S-X"),
+            "file.conll:4: 'I-X' after 'B-X' and at the end of the sentence",
+        ),
         (("B-X O", "O B-"), "file.conll:5: 'B-' is not a label"),
         (("B-X N-X",), "file.conll:2: 'N-X' is not a label"),
     ],
@@ -101,10 +107,12 @@ def test_the_error_of_an_ill_formed_file_names_the_remedy():
     with pytest.raises(DataError) as caught:
         task.annotated(sentences(file))
     message = str(caught.value)
-    assert message.startswith("file.conll:9: 'B-X' after 'O' and at its end is ill-formed in IOB1")
+    assert message.startswith(
+        "file.conll:9: 'B-X' after 'O' and at the end of the sentence is ill-formed in IOB1"
+    )
     assert "2 of 5 sentences of the file are ill-formed" in message
     assert "`bcrf check --task ner`" in message
-    assert message.endswith("train with --data.strict false")
+    assert "Train with --data.strict false" in message
     lenient = ner("B-X I-X O", strict=False).annotated(sentences(file))
     assert [" ".join(example.labels) for example in lenient] == [
         "B-X B-X O",
@@ -115,7 +123,7 @@ def test_the_error_of_an_ill_formed_file_names_the_remedy():
     ]
 
 
-def test_ill_formed_files_are_read_as_conlleval_does_if_told_so():
+def test_without_strict_ill_formed_files_are_read_as_by_conlleval():
     task = ner("B-X I-X O", strict=False)
     (first, second) = task.annotated(sentences(column_file("B-X O", "O I-X")))
     assert second.labels == ("O", "B-X")
@@ -125,13 +133,13 @@ def test_ill_formed_files_are_read_as_conlleval_does_if_told_so():
 def test_files_without_mentions_are_refused():
     with pytest.raises(DataError, match=r"file.conll: no mention found"):
         ner("O O")
-    with pytest.raises(ValueError, match="settings scheme, strict; not sheme"):
+    with pytest.raises(ValueError, match="no setting 'sheme'; expected scheme, strict"):
         ner("B-X", sheme="IOB2")
     with pytest.raises(ValueError, match="scheme must be one of IOB2, BIOES, got 'IOB1'"):
         ner("B-X", scheme="IOB1")
 
 
-def test_unseen_labels_are_named_when_they_are_needed():
+def test_unseen_labels_are_errors_when_tags_are_needed():
     task = ner("B-X I-X O")
     (example,) = task.annotated(sentences(column_file("O B-Y")))
     assert example.labels == ("O", "B-Y")
@@ -139,13 +147,16 @@ def test_unseen_labels_are_named_when_they_are_needed():
         task.target(example)
 
 
-def test_a_task_survives_json():
+def test_task_round_trip_through_json():
     task = ner(*IOB2, scheme="BIOES")
     assert from_dict(json.loads(json.dumps(task.to_dict()))) == task
     for bad, message in [
         ({"task": "chunking"}, "task must be one of pos, segmentation, ner, got 'chunking'"),
         ({}, "got None"),
-        ({"task": "ner", "labels": ["O"]}, "the ner task has labels, scheme, strict; got labels"),
+        (
+            {"task": "ner", "labels": ["O"]},
+            "the ner task has the fields labels, scheme, strict; got labels",
+        ),
         (task.to_dict() | {"labels": "O"}, "labels must be a list of strings"),
         (task.to_dict() | {"scheme": "X"}, "scheme must be one of"),
     ]:
@@ -169,21 +180,21 @@ def test_partial_labels_of_files():
     expected[2, task.labels.index("I-PER")] = True
     assert torch.equal(task.allowed(partial), expected)
     assert task.allowed(full).sum(-1).tolist() == [1, 1, 1]
-    with pytest.raises(DataError, match="the gold labels are not known"):
+    with pytest.raises(DataError, match="the sentence has partial labels or none"):
         task.metric().add(partial, ["O", "O", "O"])
 
 
-def test_fit_reads_types_off_partial_labels():
+def test_fit_collects_types_from_partial_labels():
     assert ner("? B-X|I-Y").labels == ("O", "B-X", "I-X", "B-Y", "I-Y")
 
 
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("? S-PER", "file.conll:2: 'S-PER' is not a label of IOB2, the scheme of the model"),
+        ("? S-PER", "file.conll:2: 'S-PER' is not a label of IOB2; a file with partial labels"),
         ("? B-ORG|O", "file.conll:2: 'B-ORG' is not among the 5 labels of the model"),
-        ("? O I-PER|I-LOC", "file.conll:3: no well-formed IOB2 sequence"),
-        ("I-PER ?", "file.conll:1: no well-formed IOB2 sequence"),
+        ("? O I-PER|I-LOC", "file.conll:3: none of these labels can stand here"),
+        ("I-PER ?", "file.conll:1: none of these labels can stand here"),
         ("? B-PER|", "file.conll:2: '' is not a label"),
     ],
 )
@@ -204,14 +215,14 @@ def well_formed(task: Ner, length: int) -> list[tuple[str, ...]]:
 @pytest.mark.parametrize("scheme", ["IOB2", "BIOES"])
 @pytest.mark.parametrize("reading", ["exclusive", "literal"])
 @pytest.mark.parametrize("row", ["B-PER I-PER O B-LOC", "B-PER B-PER B-LOC O", "B-LOC O O O"])
-def test_partial_split_allows_what_its_reading_says(scheme, reading, row):
+def test_partial_split_allows_the_labels_of_its_reading(scheme, reading, row):
     task = ner(*IOB2, scheme=scheme)
     (example,) = task.annotated(sentences(column_file(row)))
     every = well_formed(task, 4)
     expected = []
     for kind in task.types:
         own = mentions(example.labels, kind)
-        if reading == "exclusive":  # the mentions of this type are these, no more, no less
+        if reading == "exclusive":  # exactly the mentions of this type are annotated
             expected.append({labels for labels in every if mentions(labels, kind) == own})
         else:
             same = {i: example.labels[i] for span in own for i in range(span.start, span.end)}
@@ -233,7 +244,7 @@ def mentions(labels, kind: str) -> list[Span]:
     return [span for span in find_spans(labels) if span.type == kind]
 
 
-def test_partial_split_deals_equal_parts():
+def test_partial_split_makes_equal_parts():
     task = ner("B-A", "B-B", "B-C", "O")
     examples = task.annotated(sentences(column_file(*["B-A B-B B-C"] * 100)))
     split = task.partial_split(examples, seed=1)
@@ -264,7 +275,7 @@ LABELS = ["O", "O", "O", *(f"{x}-{t}" for t in ("PER", "LOC", "X-y") for x in "B
 
 
 def corpus(chance: random.Random, labels: list[str]) -> tuple[list[list[str]], list[list[str]]]:
-    """Gold and predicted sequences that agree in part, ill-formed both."""
+    """Return gold and predicted sequences that agree in part; both may be ill-formed."""
     gold = [[chance.choice(labels) for _ in range(chance.randrange(1, 9))] for _ in range(20)]
     predicted = [
         [x if chance.random() < 0.7 else chance.choice(labels) for x in row] for row in gold
@@ -296,7 +307,7 @@ def test_scores_are_those_of_seqeval_on_ill_formed_labels_too(seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_nervaluate_agrees_on_iob2_and_takes_no_bioes(seed):
+def test_nervaluate_agrees_on_iob2_and_refuses_bioes(seed):
     labels = [label for label in LABELS if label[0] in "BIO"]
     gold, predicted = (
         [encode_spans(find_spans(row), len(row), "IOB2") for row in rows]
@@ -309,7 +320,7 @@ def test_nervaluate_agrees_on_iob2_and_takes_no_bioes(seed):
         Evaluator([["S-PER"]], [["S-PER"]], tags=kinds, loader="list").evaluate()
 
 
-def test_scores_of_nothing_are_zero():
+def test_scores_without_mentions_are_zero():
     assert result([["O"]], [["O"]]) == {"f1": 0, "precision": 0, "recall": 0, "mentions": 0}
     assert result([], [])["f1"] == 0
     with pytest.raises(ValueError, match="expected 2 predicted labels, one for each token, got 1"):
@@ -347,5 +358,5 @@ def test_render_writes_into_the_input_or_composes():
         "2\tb" + "\t_" * 7 + "\tNER=I-X",
         "",
     ]
-    with pytest.raises(ValueError, match="no place for tags"):
+    with pytest.raises(ValueError, match="raw text cannot hold tags"):
         task.render(example, labels, "text")

@@ -36,7 +36,7 @@ def test_labels_are_those_of_the_column():
     assert first.labels == ("DET", "NOUN")
     assert upos.target(first) == [0, 1]
     assert upos.allowed(first).tolist() == [[True, False, False], [False, True, False]]
-    assert upos.limits(first) is None
+    assert upos.permitted_tags(first) is None
     assert from_dict(json.loads(json.dumps(xpos.to_dict()))) == xpos
     with pytest.raises(ValueError, match="column must be one of upos, xpos, got 'lemma'"):
         fit("pos", sentences(TEXT), {"column": "lemma"})

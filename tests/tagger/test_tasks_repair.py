@@ -13,12 +13,12 @@ from bcrf.decoding import mbr_tags
 @pytest.mark.parametrize(
     ("labels", "scheme"), [(["O", "B-X", "I-X"], "IOB2"), (list("BIES"), "BIES")]
 )
-def test_mbr_tags_expects_the_most_right_tags(labels, scheme, limited):
+def test_mbr_tags_maximize_the_expected_number_of_right_tags(labels, scheme, limited):
     generator = torch.Generator().manual_seed(1)
     structure = Structure.from_labels(labels, scheme)
     lengths = [4, 2, 1, 0]
     marginals = torch.rand(4, 4, len(labels), generator=generator, dtype=torch.float64)
-    marginals[0, 1] = torch.eye(len(labels))[2]  # certain of what may not stand there
+    marginals[0, 1] = torch.eye(len(labels))[2]  # the most probable tag is not allowed there
     marginals = marginals / marginals.sum(-1, keepdim=True)
     limits = torch.ones(marginals.shape, dtype=torch.bool)
     if limited:

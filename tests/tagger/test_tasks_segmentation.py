@@ -27,7 +27,7 @@ def sentences(text: str, format: str = "conllu"):
 
 
 def conllu(words: list[tuple[str, str]], text: str | None = None) -> str:
-    """A valid file of one sentence; the scorer wants a tree."""
+    """Return a valid file of one sentence, with a tree, which the scorer requires."""
     comment = "" if text is None else f"# text = {text}\n"
     rows = [
         f"{i}\t{form}\t_\t{tag}\t_\t_\t{min(i - 1, 1)}\tdep\t_\t_\n"
@@ -95,50 +95,50 @@ def annotated_texts(draw, words):
 
 
 @given(annotated_texts(WORD))
-def test_words_survive_where_space_is_a_boundary(case):
+def test_words_round_trip_if_space_is_a_boundary(case):
     words, text = case
     task = task_of()
     (example,) = task.annotated(sentences(conllu(words, text)))
     assert forms(task, example, example.labels) == words
     assert task.repair(example, example.labels) == list(example.labels)
-    limits = task.limits(example)
-    if limits is not None:
-        assert bool((limits | ~task.allowed(example)).all())
-    assert (limits is None) == (not any(map(str.isspace, text)))
+    permitted = task.permitted_tags(example)
+    if permitted is not None:
+        assert bool((permitted | ~task.allowed(example)).all())
+    assert (permitted is None) == (not any(map(str.isspace, text)))
 
 
 @given(annotated_texts(SPACED))
-def test_words_survive_where_space_is_a_character(case):
+def test_words_round_trip_if_space_is_a_token(case):
     words, text = case
     task = task_of("a b")
     (example,) = task.annotated(sentences(conllu(words, text)))
     assert "".join(example.tokens) == text
     assert forms(task, example, example.labels) == words
     assert task.repair(example, example.labels) == list(example.labels)
-    assert bool((task.limits(example) | ~task.allowed(example)).all())
+    assert bool((task.permitted_tags(example) | ~task.allowed(example)).all())
 
 
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=3))
-def test_limits_leave_exactly_the_segmentations_that_respect_spaces(sizes):
+def test_permitted_tags_leave_exactly_the_segmentations_that_respect_spaces(sizes):
     # k tags: a chunk of m characters has k (k + 1)^(m - 1) segmentations into tagged words.
     task = task_of()
     (sentence,) = sentences("  ".join("x" * size for size in sizes), "text")
     example = task.example(sentence)
     chain = LinearChain(torch.zeros(1, len(example), len(task.labels), dtype=torch.float64))
-    limits = task.limits(example)
-    if limits is not None:
-        chain = chain.restrict(limits.unsqueeze(0))
+    permitted = task.permitted_tags(example)
+    if permitted is not None:
+        chain = chain.restrict(permitted.unsqueeze(0))
     value = ForwardBackward()(chain.constrain(task.structure)).value.item()
     assert value == pytest.approx(math.log(math.prod(2 * 3 ** (m - 1) for m in sizes)))
 
 
-def test_limits_of_spaces_that_are_characters():
+def test_permitted_tags_if_spaces_are_tokens():
     task = task_of("a b")
     (sentence,) = sentences("a b", "text")
     example = task.example(sentence)
     chain = LinearChain(torch.zeros(1, 3, len(task.labels), dtype=torch.float64))
-    chain = chain.restrict(task.limits(example).unsqueeze(0)).constrain(task.structure)
-    # Two words with two tags each, or one word with two.
+    chain = chain.restrict(task.permitted_tags(example).unsqueeze(0)).constrain(task.structure)
+    # Two words with two possible tags each, or one word with two possible tags.
     assert ForwardBackward()(chain).value.exp().item() == pytest.approx(6)
 
 
@@ -154,20 +154,22 @@ def test_any_labels_are_repaired(labels):
     structure = task.structure
     assert bool(structure.start[ids[0]] & structure.end[ids[-1]])
     assert all(structure.follow[a, b] for a, b in itertools.pairwise(ids))
-    assert all(task.limits(example)[i, tag] for i, tag in enumerate(ids))
+    assert all(task.permitted_tags(example)[i, tag] for i, tag in enumerate(ids))
     words = forms(task, example, labels)
     assert words == forms(task, example, repaired)
     assert "".join(form for form, _ in words) == "abcde"
 
 
-def test_repair_where_space_is_a_character():
+def test_repair_if_space_is_a_token():
     task = task_of("a b")
     (sentence,) = sentences("a b c", "text")
     example = task.example(sentence)
     labels = ["B-NOUN", "I-NOUN", "S-VERB", "I-VERB", "E-VERB"]
     assert forms(task, example, labels) == [("a", "NOUN"), ("b", "VERB"), ("c", "VERB")]
     assert task.repair(example, labels) == ["S-NOUN", "O", "S-VERB", "O", "S-VERB"]
-    with pytest.raises(ValueError, match=r"'b' has the label O, .*; decode within `limits`"):
+    with pytest.raises(
+        ValueError, match=r"'b' has the label O, .*; remove the tags that `permitted_tags`"
+    ):
         task.repair(example, ["S-NOUN", "O", "O", "O", "S-VERB"])
 
 
@@ -183,7 +185,7 @@ def test_unknown_spacing_and_contractions():
     )
     assert example.text == "abc d"
     (sentence,) = sentences(conllu([("de", "NOUN"), ("le", "NOUN")], "du"))
-    with pytest.raises(DataError, match="file:2: the text goes on with 'du'"):
+    with pytest.raises(DataError, match="file:2: expected the word 'de' in the text, found 'du'"):
         task.annotated([sentence])
     assert task.example(sentence).tokens == ("d", "u")  # tagging needs the text only
     (missing,) = sentences(conllu([("a", "NOUN"), ("b", "_")]))
@@ -205,7 +207,7 @@ def test_empty_and_long_texts():
     task = task_of()
     empty, long = sentences("\n" + "x" * 10_000 + "\n", "text")
     assert task.render(task.example(empty), []) == "# text =\n\n"
-    assert task.limits(task.example(empty)) is None
+    assert task.permitted_tags(task.example(empty)) is None
     labels = ["S-NOUN"] * 10_000
     assert len(forms(task, task.example(long), labels)) == 10_000
 
@@ -214,7 +216,7 @@ def test_empty_and_long_texts():
 
 
 @given(annotated_texts(WORD))
-def test_raw_text_comes_out_as_it_went_in(case):
+def test_raw_text_is_unchanged_in_the_output(case):
     words, text = case
     task = task_of()
     (gold,) = task.annotated(sentences(conllu(words, text)))
@@ -232,7 +234,7 @@ def test_raw_text_comes_out_as_it_went_in(case):
     ] == [form for form, _ in words]
 
 
-def test_output_for_files_that_only_their_author_can_write():
+def test_output_for_formats_that_cannot_be_composed():
     task = task_of(spaces="auto")
     (sentence,) = sentences("1\tab\tO\t-\t-\n", "uner")
     assert task.render(task.example(sentence), ["S-NOUN", "S-VERB"]).splitlines() == [
@@ -271,7 +273,7 @@ def test_comments_and_keys_are_kept():
 
 
 def official(gold: Path, system: Path) -> dict[str, tuple[float, float, float]]:
-    """Precision, recall, F1 in percent, by the scorer of CoNLL 2018, run as a program."""
+    """Return precision, recall and F1 in percent; run the scorer of CoNLL 2018 as a program."""
     program = shutil.which("udeval", path=str(Path(sys.executable).parent))
     command = [program, str(gold), str(system), "-v"]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -298,9 +300,9 @@ def test_scores_are_those_of_the_official_scorer(tmp_path, spaced):
         source = conllu(words, text)
         gold_text += source
         (example,) = task.annotated(sentences(source))
-        limits = task.limits(example)
+        permitted = task.permitted_tags(example)
         labels = [
-            label if chance.random() < 0.8 else chance.choice(permitted(task, limits, i))
+            label if chance.random() < 0.8 else chance.choice(permitted_labels(task, permitted, i))
             for i, label in enumerate(example.labels)
         ]
         metric.add(example, labels)
@@ -318,7 +320,7 @@ def test_scores_are_those_of_the_official_scorer(tmp_path, spaced):
         assert found == pytest.approx(scores[name], abs=0.00501)
 
 
-def permitted(task, limits, position: int) -> list[str]:
-    if limits is None:
+def permitted_labels(task, permitted, position: int) -> list[str]:
+    if permitted is None:
         return list(task.labels)
-    return [x for x, ok in zip(task.labels, limits[position].tolist(), strict=True) if ok]
+    return [x for x, ok in zip(task.labels, permitted[position].tolist(), strict=True) if ok]

@@ -33,7 +33,7 @@ def allows(structure: Structure, ids: tuple[int, ...]) -> bool:
 
 @pytest.mark.parametrize("scheme", LABELS)
 @pytest.mark.parametrize("length", range(4))
-def test_well_formed_are_exactly_the_sequences_that_coding_leaves_alone(scheme, length):
+def test_well_formed_sequences_are_those_that_round_trip_through_spans(scheme, length):
     labels = LABELS[scheme]
     structure = Structure.from_labels(labels, scheme)
     rules = LabelRules(labels, structure)
@@ -44,7 +44,7 @@ def test_well_formed_are_exactly_the_sequences_that_coding_leaves_alone(scheme, 
         well_formed = allows(structure, ids)
         assert (again == sequence) == well_formed
         assert (rules.find_dead_end([[label] for label in sequence]) is None) == well_formed
-        # What comes out is well-formed, and repairing it again changes nothing.
+        # The result is well-formed, and repairing it again changes nothing.
         assert allows(structure, tuple(labels.index(label) for label in again))
         assert find_spans(again) == find_spans(sequence)
         count += well_formed
@@ -73,7 +73,7 @@ def spans_of(draw, cover: bool) -> tuple[list[Span], int]:
 
 @pytest.mark.parametrize("scheme", LABELS)
 @given(data=st.data())
-def test_spans_survive_encoding(scheme, data):
+def test_spans_round_trip_through_labels(scheme, data):
     spans, length = data.draw(spans_of(scheme == "BIES"))
     assert find_spans(encode_spans(spans, length, scheme)) == spans
 
@@ -91,7 +91,7 @@ def test_the_documented_repairs():
     assert repair("B-X O E-X", "BIOES") == "S-X O S-X"
 
 
-def test_other_letters():
+def test_prefixes_of_other_schemes():
     assert [normalize_label(label) for label in ("M-X", "L-X", "U", "O", "B-a-b")] == [
         "I-X",
         "E-X",
@@ -103,7 +103,7 @@ def test_other_letters():
 
 
 @pytest.mark.parametrize("label", ["", "X", "B-", "O-X", "BX", "b-X", "-X"])
-def test_what_is_no_label(label):
+def test_invalid_labels_are_errors(label):
     with pytest.raises(ValueError, match=r"is not a label[;:] .*expected"):
         parse_label(label)
 
@@ -112,13 +112,13 @@ def test_what_is_no_label(label):
     ("spans", "scheme", "message"),
     [
         ([Span(0, 1, "X")], "BIES", "token 1 is in no span"),
-        ([Span(0, 2, "X"), Span(1, 2, "X")], "IOB2", "expected spans in order"),
-        ([Span(0, 3, "X")], "IOB2", "among 2 tokens: expected spans in order"),
-        ([Span(1, 1, "X")], "IOB2", "expected spans in order"),
+        ([Span(0, 2, "X"), Span(1, 2, "X")], "IOB2", "in order and without overlap"),
+        ([Span(0, 3, "X")], "IOB2", "expected spans of 2 tokens, in order"),
+        ([Span(1, 1, "X")], "IOB2", "in order and without overlap"),
         ([], "IOB3", "scheme: expected one of BIO, IOB2, IOB1, .*, got 'IOB3'"),
     ],
 )
-def test_impossible_spans(spans, scheme, message):
+def test_impossible_spans_are_errors(spans, scheme, message):
     with pytest.raises(ValueError, match=message):
         encode_spans(spans, 2, scheme)
 
@@ -127,7 +127,7 @@ def test_impossible_spans(spans, scheme, message):
 
 
 @pytest.mark.parametrize("scheme", MENTION_SCHEMES)
-def test_schemes_are_found(scheme):
+def test_schemes_are_detected(scheme):
     chance = random.Random(0)
     sequences = []
     for _ in range(50):
@@ -136,21 +136,21 @@ def test_schemes_are_found(scheme):
     assert detect_scheme(sequences) == (scheme, [None] * 50)
 
 
-def test_scheme_of_little():
+def test_scheme_of_few_labels():
     assert detect_scheme([]) == ("IOB2", [])
     assert detect_scheme([["O", "O"], []]) == ("IOB2", [None, None])
     assert detect_scheme([["I-X", "I-X"]]) == ("IOB1", [None])
     assert detect_scheme([["U-X", "O"]]) == ("BIOES", [None])
 
 
-def test_violations_are_placed():
+def test_positions_of_violations():
     good = ["B-X", "I-X", "O", "B-X"]
     assert detect_scheme([good, good, ["O", "O", "I-X"]]) == ("IOB2", [None, None, 2])
     assert detect_scheme([["S-X", "B-X"]]) == ("BIOES", [1])
     assert detect_scheme([["I-X", "O"], ["I-X"], ["O", "B-X"]]) == ("IOB1", [None, None, 1])
 
 
-def test_sets_of_labels_reach_a_find_dead_end():
+def test_dead_ends_of_label_sets():
     labels = LABELS["IOB2"]
     rules = LabelRules(labels, Structure.from_labels(labels, "IOB2"))
     assert rules.find_dead_end([["B-X", "B-Y"], ["I-X", "I-Y"], ["I-Y"]]) is None

@@ -21,7 +21,7 @@ def with_data(**data: object) -> dict[str, object]:
     ("task", "epochs", "unknown_rate", "lowercase"),
     [("pos", 12, 0.05, True), ("segmentation", 10, 0.03, False), ("ner", 20, 0.05, False)],
 )
-def test_what_is_left_out_is_as_the_recipe_says(task, epochs, unknown_rate, lowercase):
+def test_missing_settings_come_from_the_recipe(task, epochs, unknown_rate, lowercase):
     config = Config.from_dict(with_data(task=task))
     assert config.training.epochs == epochs
     assert config.model.unknown_rate == unknown_rate
@@ -32,7 +32,7 @@ def test_what_is_left_out_is_as_the_recipe_says(task, epochs, unknown_rate, lowe
     assert config.model.dropout == 0.3
 
 
-def test_what_is_given_overrules_the_recipe():
+def test_given_settings_override_the_recipe():
     config = Config.from_dict(
         with_data(task="segmentation", lowercase=True)
         | {"model": {"unknown_rate": 0.5, "layers": 2}, "training": {"epochs": 1}}
@@ -42,7 +42,7 @@ def test_what_is_given_overrules_the_recipe():
     assert config.data.lowercase
 
 
-def test_pretrained_encoders_learn_more_slowly():
+def test_pretrained_encoders_have_a_lower_learning_rate():
     config = Config.from_dict(LEAST | {"model": {"pretrained": "somewhere"}})
     assert config.optimizer.learning_rate == 3e-5
     assert config.training.epochs == 3
@@ -51,7 +51,7 @@ def test_pretrained_encoders_learn_more_slowly():
     assert "optimizer" not in recipe("pos")
 
 
-def test_a_config_survives_json():
+def test_config_round_trip_through_json():
     config = Config.from_dict(
         with_data(task="ner", partial=True, scheme="BIOES", dev="dev.conll")
         | {"optimizer": {"clip": 5.0}, "decoding": {"decoder": "bregman-5", "repair": "mbr"}}
@@ -93,9 +93,13 @@ def test_a_config_survives_json():
             '^data.lowercase: expected true or false, got "yes"',
         ),
         (with_data(min_count=0), ValueError, "^data.min_count: expected an integer of at least 1"),
-        (with_data(scheme="BIOES"), ValueError, "data.scheme is a setting of the task ner, not of"),
+        (with_data(scheme="BIOES"), ValueError, "data.scheme is a setting of the task ner; the"),
         (with_data(partial=True), ValueError, "data.partial is a setting of the task ner"),
-        (with_data(task="ner", column="xpos"), ValueError, "of the task pos or segmentation, not"),
+        (
+            with_data(task="ner", column="xpos"),
+            ValueError,
+            "of the task pos or segmentation; the task is ner",
+        ),
         (
             LEAST | {"optimizer": {"lazy": "false"}},
             TypeError,
@@ -164,7 +168,7 @@ def test_a_config_survives_json():
         ),
     ],
 )
-def test_a_config_says_what_is_wrong(values, error, message):
+def test_errors_about_wrong_config_values(values, error, message):
     with pytest.raises(error, match=message):
         Config.from_dict(values)
 
@@ -181,12 +185,12 @@ def test_settings_of_other_tasks_may_keep_their_defaults():
 # ----------------------------------------------------------------------------------------- configs/
 
 
-def test_there_are_configs():
+def test_the_configs_folder_has_files():
     assert {path.stem for path in CONFIGS} >= {"pos", "pos-2-layers", "segmentation", "ner"}
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_configs_are_valid_and_headed_by_their_command(path):
+def test_configs_are_valid_and_begin_with_their_command(path):
     tomllib = pytest.importorskip("tomllib")
     text = path.read_text(encoding="utf-8")
     assert re.search(rf"^# +bcrf train configs/{re.escape(path.name)}", text, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Training from beginning to end, against a plain loop, and what it tells and leaves behind."""
+"""Training from beginning to end: against a plain loop, its events, and the files it writes."""
 
 import json
 from collections import Counter
@@ -42,7 +42,7 @@ def test_losses_are_those_of_a_plain_loop(tmp_path, objective):
     words, task = tagger.vocabularies.words, tagger.task
     with seeded(CPU, 0, "first weights"):
         model = TaggerModel(settings.model, tagger.model.sizes)
-    model.encoder.table.sparse = False  # which torch.optim.Adam does not take
+    model.encoder.table.sparse = False  # torch.optim.Adam does not accept sparse gradients
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     total = 2 * 3  # eleven sentences, four at a time
     scheduler = torch.optim.lr_scheduler.LambdaLR(
@@ -100,14 +100,14 @@ def test_layers_and_characters_learn(tmp_path):
         optimizer={"learning_rate": 0.015, "clip": 50.0},
         training={"epochs": 25},
     )
-    # Neither transitions nor single words tell all: the layers see the context.
+    # Transitions and single words are not enough; the layers see the context.
     dev = [pair for sentence in pairs("pos")[3:] for pair in sentence]
     tags = {word: Counter(tag for other, tag in dev if other == word) for word, _ in dev}
     by_words = sum(count.most_common(1)[0][1] for count in tags.values()) / len(dev)
     assert by_words < max(epoch.score for epoch in epochs(run(settings)))
 
 
-def test_dropout_and_unknown_words_make_a_difference(tmp_path):
+def test_dropout_and_unknown_words_change_the_loss(tmp_path):
     plain = epochs(run(config(tmp_path / "a")))
     for number, change in enumerate([{"dropout": 0.5}, {"unknown_rate": 0.5}]):
         changed = epochs(run(config(tmp_path / f"b{number}", model=change)))
@@ -144,8 +144,8 @@ def test_batches_by_tokens(tmp_path):
 # ----------------------------------------------------------------------------------- partial labels
 
 
-def test_partially_supervised_mentions(tmp_path):
-    """Every sentence is there several times, so that all mentions are known somewhere."""
+def test_partially_supervised_training_learns_mentions(tmp_path):
+    """Every sentence occurs several times, so that each mention is annotated in some copy."""
     settings = config(
         tmp_path,
         "ner",
@@ -160,7 +160,7 @@ def test_partially_supervised_mentions(tmp_path):
 
 
 def test_readings_of_partial_supervision_differ(tmp_path):
-    """To the letter more sequences are allowed: their loss is smaller."""
+    """The literal reading allows more sequences, so its loss is smaller."""
     losses = {}
     for reading in ("exclusive", "literal"):
         data = {"partial": True, "partial_reading": reading}
@@ -183,7 +183,7 @@ def test_the_partial_split_follows_the_seed(tmp_path):
 
 
 def test_partial_labels_from_a_file(tmp_path):
-    """The unknown is learned from other sentences."""
+    """Unknown labels are learned from other sentences."""
     settings = config(tmp_path, "ner", optimizer={"learning_rate": 0.05}, training={"epochs": 15})
     text = forget_some_labels(settings)
     assert "?" in text
@@ -191,7 +191,7 @@ def test_partial_labels_from_a_file(tmp_path):
     assert epochs(run(settings))[-1].score > 0.9
 
 
-def test_less_is_lost_where_less_is_known(tmp_path):
+def test_partial_labels_have_a_smaller_loss(tmp_path):
     losses = []
     for partial in (False, True):
         settings = config(
@@ -217,7 +217,7 @@ def forget_some_labels(settings: Config) -> str:
 # ------------------------------------------------------------------------------- events and choices
 
 
-def test_what_happens_is_told_in_order(tmp_path):
+def test_events_and_log_rows_are_in_order(tmp_path):
     settings = config(tmp_path, training={"epochs": 2, "log_every": 2})
     events = run(settings)
     kinds = [type(event) for event in events]
@@ -253,7 +253,9 @@ def test_the_best_epoch_is_kept(tmp_path):
     settings = config(tmp_path, training={"epochs": 8}, optimizer=optimizer)
     found = epochs(run(settings))
     scores = [epoch.score for epoch in found]
-    assert max(scores) > scores[-1]  # at such a rate it does not only get better
+    assert (
+        max(scores) > scores[-1]
+    )  # at this learning rate, some epochs are worse than earlier ones
     best, last = Tagger.load(settings.output), Tagger.load(Path(settings.output, "last"))
     assert best.evaluate(settings.data.dev).score == max(scores)
     assert last.evaluate(settings.data.dev).score == scores[-1]
@@ -276,7 +278,7 @@ def test_patience_ends_early(tmp_path):
 
 
 def scored(monkeypatch, scores: list[float]) -> None:
-    """Make these the scores of the epochs on dev."""
+    """Replace the scores of the epochs on dev by these."""
     evaluate, rest = Tagger.evaluate_examples, iter(scores)
 
     def evaluate_examples(self, *arguments):
@@ -287,7 +289,7 @@ def scored(monkeypatch, scores: list[float]) -> None:
     monkeypatch.setattr(Tagger, "evaluate_examples", evaluate_examples)
 
 
-def test_of_equal_scores_the_last_is_the_best(tmp_path, monkeypatch):
+def test_the_last_of_equal_scores_is_the_best(tmp_path, monkeypatch):
     scored(monkeypatch, [0.5, 0.75, 0.75, 0.25])
     settings = config(tmp_path, training={"epochs": 4})
     *_, finished = events = run(settings)
@@ -296,7 +298,7 @@ def test_of_equal_scores_the_last_is_the_best(tmp_path, monkeypatch):
     assert Tagger.load(settings.output).info["epoch"] == 3
 
 
-def test_equal_scores_do_not_feed_patience(tmp_path, monkeypatch):
+def test_equal_scores_count_against_patience(tmp_path, monkeypatch):
     scored(monkeypatch, [0.5, 0.75, 0.75, 0.75, 0.75])
     *_, finished = run(config(tmp_path, training={"epochs": 50, "patience": 2}))
     assert finished.reason == "early stopping"
@@ -305,7 +307,7 @@ def test_equal_scores_do_not_feed_patience(tmp_path, monkeypatch):
 
 def test_a_score_of_zero_in_all_epochs_is_a_warning(tmp_path, monkeypatch):
     scored(monkeypatch, [0.0, 0.0, 0.0])
-    with pytest.warns(UserWarning, match=r"run: the score on dev is 0\.00 in all epochs, so the"):
+    with pytest.warns(UserWarning, match=r"run: the score on dev is 0\.00 in all epochs; train"):
         *_, finished = run(config(tmp_path, "ner"))
     assert finished.best_epoch == 3
 
@@ -325,14 +327,14 @@ def test_decoder_and_repair_of_the_config_are_those_of_the_tagger(tmp_path):
     assert trained(tmp_path / "b", model={"objective": "bregman-7"}).decoder == "bregman-7"
 
 
-def test_words_as_the_data_settings_say(tmp_path):
+def test_data_settings_change_the_vocabulary(tmp_path):
     tagger = trained(tmp_path, data={"lowercase": False, "min_count": 3})
     known = tagger.vocabularies.words
     assert "the" in known
     assert "The" not in known
     assert "cat" in known
     assert "no" not in known
-    # Empty sentences are nothing to learn from, and no trouble.
+    # Empty sentences are skipped.
     settings = config(tmp_path / "b", "ner")
     path = Path(settings.data.train)
     path.write_text("-DOCSTART-\tO\n\n" + path.read_text())
@@ -348,26 +350,26 @@ def test_a_loss_that_is_not_finite_is_an_error(tmp_path):
         run(settings)
 
 
-def test_nothing_happens_before_the_first_event_is_asked_for(tmp_path):
+def test_training_starts_with_the_first_next(tmp_path):
     settings = config(tmp_path)
     train(settings)
     assert not Path(settings.output).exists()
 
 
-def test_data_that_cannot_be_learned_from(tmp_path):
+def test_unusable_data_are_errors(tmp_path):
     settings = config(tmp_path)
     Path(settings.data.dev).write_text("# nothing\n\n")
-    with pytest.raises(DataError, match=r"dev\.conllu: holds no words; expected dev sentences"):
+    with pytest.raises(DataError, match=r"dev\.conllu: has no words; expected dev sentences"):
         run(settings)
     Path(settings.data.train).write_text("")
-    with pytest.raises(DataError, match=r"train\.conllu: holds no words"):
+    with pytest.raises(DataError, match=r"train\.conllu: has no words"):
         run(settings)
     Path(settings.data.train).unlink()
     with pytest.raises(DataError, match=r"train\.conllu: cannot be read"):
         run(settings)
 
 
-def test_dev_labels_that_training_lacks_are_named(tmp_path):
+def test_dev_labels_without_training_examples_are_named(tmp_path):
     settings = config(tmp_path)
     dev = Path(settings.data.dev)
     text = dev.read_text()

@@ -53,7 +53,7 @@ def test_encoder_and_scorer_may_have_rates_of_their_own():
 
 
 @pytest.mark.parametrize("lazy", [True, False])
-def test_lazily_or_not_rows_of_embeddings_have_gradients(lazy):
+def test_embeddings_have_gradients_with_and_without_lazy_updates(lazy):
     subject = optimization(lazy=lazy)
     gradients(subject)
     names = [name for name, p in subject.model.named_parameters() if p.grad.is_sparse]
@@ -78,7 +78,7 @@ def test_gradients_are_clipped_to_a_common_norm():
     assert norm(free) == before
 
 
-def test_the_state_goes_on_where_it_was():
+def test_a_loaded_state_continues_the_optimization():
     first, second = optimization(), optimization()
     for step in range(3):
         gradients(first)
@@ -94,11 +94,11 @@ def test_the_state_goes_on_where_it_was():
     fresh = optimization()
     fresh.model.load_state_dict(first.model.state_dict())
     gradients(fresh)
-    fresh.step(3)  # without the moments it goes elsewhere
+    fresh.step(3)  # without the moments, the weights differ
     assert not torch.equal(fresh.model.scorer.start, second.model.scorer.start)
 
 
-def test_numbers_depend_on_where_they_are_drawn_and_on_nothing_else():
+def test_random_numbers_depend_only_on_their_place():
     def draw(*where: object) -> torch.Tensor:
         with seeded(CPU, *where):
             return torch.rand(5)
@@ -113,7 +113,7 @@ def test_numbers_depend_on_where_they_are_drawn_and_on_nothing_else():
     assert not any(torch.equal(other, first) for other in others)
 
 
-def test_an_error_leaves_the_generators_as_they_were():
+def test_an_error_restores_the_random_state():
     def fail() -> None:
         with seeded(CPU, 1):
             torch.rand(2)

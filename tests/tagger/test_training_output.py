@@ -1,4 +1,4 @@
-"""The folder of a run: one training at a time, failures of the disk, numbers."""
+"""The folder of a run: locking, disk errors, numbers that are not finite, threads."""
 
 from __future__ import annotations
 
@@ -32,11 +32,13 @@ def names(folder: str | Path) -> list[str]:
 
 
 @pytest.mark.parametrize("options", [{}, {"resume": True}, {"overwrite": True}])
-def test_a_second_training_says_who_holds_the_folder(tmp_path, options):
+def test_a_second_training_is_refused_and_names_the_holder(tmp_path, options):
     settings = config(tmp_path)
     first = train(settings)
     next(first)
-    Path(settings.data.train).rename(tmp_path / "elsewhere")  # the lock comes before the data
+    Path(settings.data.train).rename(
+        tmp_path / "elsewhere"
+    )  # the lock is taken before the data are read
     message = rf"run is in use by another training \(process {os.getpid()} on .* since 20.* UTC\)"
     with pytest.raises(FileExistsError, match=message):
         run(settings, **options)
@@ -44,7 +46,7 @@ def test_a_second_training_says_who_holds_the_folder(tmp_path, options):
     assert names(settings.output) == ["best", "last", "metrics.jsonl"]
 
 
-def test_a_training_that_was_dropped_holds_nothing(tmp_path):
+def test_a_closed_training_releases_the_folder(tmp_path):
     settings = config(tmp_path)
     for event in train(settings):
         if isinstance(event, Epoch):
@@ -64,8 +66,8 @@ def test_a_training_that_cannot_begin_leaves_no_folder(tmp_path):
 # ------------------------------------------------------------------------- numbers not finite
 
 
-class Poison(torch.autograd.Function):
-    """The identity, with a gradient of its own."""
+class ReplaceGradient(torch.autograd.Function):
+    """The identity function with a given gradient."""
 
     @staticmethod
     def forward(ctx: Any, value: torch.Tensor, gradient: float) -> torch.Tensor:
@@ -77,8 +79,8 @@ class Poison(torch.autograd.Function):
         return gradient * ctx.gradient, None
 
 
-def poison_losses(monkeypatch: pytest.MonkeyPatch, step: int, gradient: float) -> None:
-    """From now on the loss of that step is as it was, and its gradient is not."""
+def replace_loss_gradients(monkeypatch: pytest.MonkeyPatch, step: int, gradient: float) -> None:
+    """Replace the gradient of the loss in one step; the loss itself is unchanged."""
     from bcrf.tagger.nn import TaggerModel
 
     loss, count = TaggerModel.loss, 0
@@ -87,7 +89,7 @@ def poison_losses(monkeypatch: pytest.MonkeyPatch, step: int, gradient: float) -
         nonlocal count
         count += 1
         value = loss(self, *arguments)
-        return Poison.apply(value, gradient) if count == step else value
+        return ReplaceGradient.apply(value, gradient) if count == step else value
 
     monkeypatch.setattr(TaggerModel, "loss", poisoned)
 
@@ -107,7 +109,7 @@ def test_a_gradient_that_is_not_finite_is_never_saved(
     tmp_path, monkeypatch, step, log_every, where, gradient
 ):
     settings = config(tmp_path, training={"log_every": log_every})
-    poison_losses(monkeypatch, step, gradient)
+    replace_loss_gradients(monkeypatch, step, gradient)
     message = rf"^{where}: training diverges \(a gradient is not finite\); lower optimizer\.learn"
     with pytest.raises(FloatingPointError, match=message):
         run(settings)
@@ -123,8 +125,8 @@ def test_a_gradient_that_is_not_finite_is_never_saved(
 
 @pytest.mark.parametrize("lazy", [True, False])
 @pytest.mark.parametrize("clip", [None, 1.0])
-def test_rows_of_embeddings_count_as_well(tmp_path, monkeypatch, lazy, clip):
-    """Only one row, which no other sentence of the epoch reads, so that no loss tells."""
+def test_gradients_of_embedding_rows_are_checked_too(tmp_path, monkeypatch, lazy, clip):
+    """No other sentence of the epoch reads the wrong row, so that no loss shows the error."""
     settings = config(tmp_path, optimizer={"lazy": lazy, "clip": clip})
     step = Optimization.step
 
@@ -143,7 +145,7 @@ def test_rows_of_embeddings_count_as_well(tmp_path, monkeypatch, lazy, clip):
 
 
 def test_weights_that_are_not_finite_are_never_saved(tmp_path, monkeypatch):
-    """The last step of an epoch may overflow, while all gradients were finite."""
+    """The last step of an epoch may overflow although all gradients are finite."""
     settings = config(tmp_path)
     step = Optimization.step
 
@@ -177,8 +179,8 @@ def test_a_full_disk_leaves_the_last_epoch(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("bcrf.tagger.training.checkpoint.save_tensors", full)
         message = (
-            "cannot save epoch 2: No space left on device; epoch 1 is saved, and --resume goes on "
-            "after it"
+            "cannot save epoch 2: No space left on device; epoch 1 is saved; continue after it "
+            "with --resume"
         )
         with pytest.raises(OSError, match=message) as caught:
             list(events)
@@ -200,8 +202,8 @@ sys.exit(main(sys.argv[2:]))
 
 @pytest.mark.skipif(os.name != "posix", reason="needs limits")
 @pytest.mark.parametrize("size", [400, 4000])
-def test_files_that_cannot_be_written_are_one_line_on_the_command_line(tmp_path, size):
-    """The log in its first line, and the weights: every file of the system's may fail."""
+def test_write_errors_are_one_line_on_the_command_line(tmp_path, size):
+    """Writing fails at the first line of the log, or at the weights."""
     settings = config(tmp_path)
     path = tmp_path / "config.json"
     path.write_text(json.dumps(settings.to_dict()))
@@ -241,7 +243,7 @@ for event in train(Config.from_dict(json.loads(sys.argv[1])), overwrite=True):
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 @pytest.mark.parametrize("removed", [1, pytest.param(4, marks=pytest.mark.slow), 5])
-def test_a_run_that_was_killed_while_it_removed_another_one(tmp_path, removed):
+def test_overwriting_after_a_killed_overwrite(tmp_path, removed):
     settings = config(tmp_path)
     reference = trained(tmp_path / "reference")
     run(settings)
@@ -260,7 +262,7 @@ def test_a_run_that_was_killed_while_it_removed_another_one(tmp_path, removed):
 # ---------------------------------------------------------------------------------- threads
 
 
-def test_another_number_of_threads_is_a_warning(tmp_path):
+def test_a_changed_number_of_threads_is_a_warning(tmp_path):
     settings = config(tmp_path)
     for event in train(settings):
         if isinstance(event, Step) and event.epoch == 2:
@@ -268,7 +270,7 @@ def test_another_number_of_threads_is_a_warning(tmp_path):
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(before + 1)
-        message = f"was begun with {before} threads, now there are {before + 1}: .* last bits"
+        message = f"was started with {before} threads, but now there are {before + 1}, .* last bits"
         with pytest.warns(UserWarning, match=message):
             run(settings, resume=True)
     finally:
@@ -276,7 +278,7 @@ def test_another_number_of_threads_is_a_warning(tmp_path):
 
 
 @pytest.mark.parametrize("line", ["", "[]", "{}", '{"threads": "many"}', "[" * 100_000])
-def test_a_log_that_does_not_say_is_no_reason_to_stop(tmp_path, line):
+def test_a_log_without_the_number_of_threads_is_accepted(tmp_path, line):
     settings = config(tmp_path, training={"epochs": 1})
     run(settings)
     Path(settings.output, "metrics.jsonl").write_text(line + "\n")
@@ -289,13 +291,16 @@ def test_a_log_that_does_not_say_is_no_reason_to_stop(tmp_path, line):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": {"layers": 10**9}}, r"layers: found 1000000000; a model may have at most 256"),
+        ({"model": {"layers": 10**9}}, r"found 1000000000 layers; a model may have at most 256"),
         ({"model": {"objective": "bregman-1000000000"}}, r"objective .* 1000000000 iterations"),
         ({"decoding": {"decoder": "mean_field-1000000000"}}, r"decoder .* 1000000000 iterations"),
-        ({"model": {"width": 10**12}}, r"the network has weights of .* bytes; .* smaller width"),
+        (
+            {"model": {"width": 10**12}},
+            r"the network has weights of .* bytes; .* Lower model\.width",
+        ),
     ],
 )
-def test_a_model_that_could_not_be_loaded_is_not_trained(tmp_path, changes, message):
+def test_models_beyond_the_limits_of_loading_are_not_trained(tmp_path, changes, message):
     settings = config(tmp_path, **changes)
     with pytest.raises(ValueError, match=message):
         run(settings)

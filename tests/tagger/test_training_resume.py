@@ -1,4 +1,4 @@
-"""Runs that are interrupted, killed and resumed equal, bit by bit, those that never were."""
+"""Interrupted, killed and resumed runs equal an uninterrupted run bit by bit."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from tests.tampering import reseal
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# All that is random is there: dropout, unknown words, the order of batches.
+# The settings have all kinds of randomness: dropout, unknown words, the order of batches.
 RANDOM = {
     "model": {
         "dropout": 0.3,
@@ -39,7 +39,7 @@ def settings(folder: Path) -> Config:
 
 
 def outcome(output: str) -> dict[str, object]:
-    """Everything that a run leaves behind, but for times and places."""
+    """Return the content of all files of a run, without times and paths."""
     folder = Path(output)
     found: dict[str, object] = {}
     for path in ("best/model.safetensors", "last/model.safetensors", "last/optimizer.safetensors"):
@@ -53,14 +53,14 @@ def outcome(output: str) -> dict[str, object]:
     found["metrics"] = lines
     found["info"] = [Tagger.load(folder / name).info["dev"] for name in ("best", "last")]
     names = sorted(entry.name for entry in folder.iterdir())
-    assert names == ["best", "last", "metrics.jsonl"]  # and nothing that was left lying about
+    assert names == ["best", "last", "metrics.jsonl"]  # no other files are left
     return found
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory) -> dict[str, object]:
-    """What a run leaves behind that is never interrupted."""
-    whole = settings(tmp_path_factory.mktemp("straight"))
+def uninterrupted(tmp_path_factory) -> dict[str, object]:
+    """The outcome of a run that is never interrupted."""
+    whole = settings(tmp_path_factory.mktemp("uninterrupted"))
     assert isinstance(run(whole)[-1], Finished)
     return outcome(whole.output)
 
@@ -71,12 +71,12 @@ def assert_same(found: dict[str, object], expected: dict[str, object]) -> None:
         assert found[name] == value, name
 
 
-def test_the_outcome_is_a_function_of_the_config(tmp_path, straight):
+def test_equal_configs_give_equal_outcomes(tmp_path, uninterrupted):
     again = settings(tmp_path)
     for event in train(again):
         if isinstance(event, Step):
-            torch.rand(event.step)  # whoever looks on may draw numbers as well
-    assert_same(outcome(again.output), straight)
+            torch.rand(event.step)  # the caller may draw random numbers between events
+    assert_same(outcome(again.output), uninterrupted)
 
 
 # A process that kills itself: during a step; while it writes the last state; while the old folder
@@ -131,16 +131,16 @@ for event in train(config, resume=True):
         pytest.param("between", marks=pytest.mark.slow),
     ],
 )
-def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, straight, moment):
+def test_a_killed_run_is_resumed_with_the_same_outcome(tmp_path, uninterrupted, moment):
     killed = settings(tmp_path)
     # An epoch that is better than those before it, so that there is a best model to be replaced.
-    lines = [line for line in straight["metrics"] if line["event"] == "epoch"]
+    lines = [line for line in uninterrupted["metrics"] if line["event"] == "epoch"]
     fatal = [line["epoch"] for line in lines if line["improved"]][1]
     command = [sys.executable, "-c", KILLED, json.dumps(killed.to_dict()), moment, str(fatal)]
     environment = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    # What had been reached is still there for others, whatever the moment.
+    # Readers find a complete model, whenever the process was killed.
     output = Path(killed.output)
     for name in ("best", "last"):
         Tagger.load(current_path(output / name))
@@ -151,11 +151,11 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, straight, mom
     assert events[0].first_epoch == fatal
     assert events[0].best_score is not None
     assert [epoch.epoch for epoch in epochs(events)] == list(range(fatal, 5))
-    assert_same(outcome(killed.output), straight)
+    assert_same(outcome(killed.output), uninterrupted)
 
 
 @pytest.mark.parametrize("at", [(1, 2), (2, 1), (4, 3)])
-def test_an_interrupted_run_goes_on(tmp_path, straight, at):
+def test_an_interrupted_run_is_resumed_with_the_same_outcome(tmp_path, uninterrupted, at):
     stopped = settings(tmp_path)
     events = train(stopped)
     for event in events:
@@ -165,10 +165,10 @@ def test_an_interrupted_run_goes_on(tmp_path, straight, at):
         events.throw(KeyboardInterrupt)
     rest = run(stopped, resume=True)
     assert rest[0].first_epoch == at[0]
-    assert_same(outcome(stopped.output), straight)
+    assert_same(outcome(stopped.output), uninterrupted)
 
 
-def test_a_line_that_is_half_written_is_dropped(tmp_path, straight):
+def test_an_incomplete_log_line_is_removed(tmp_path, uninterrupted):
     stopped = settings(tmp_path)
     for event in train(stopped):
         if isinstance(event, Step) and event.epoch == 3:
@@ -176,10 +176,10 @@ def test_a_line_that_is_half_written_is_dropped(tmp_path, straight):
     with Path(stopped.output, "metrics.jsonl").open("a") as log:
         log.write('{"event": "step", "epoch": 3, "step": 2, "lo')
     run(stopped, resume=True)
-    assert_same(outcome(stopped.output), straight)
+    assert_same(outcome(stopped.output), uninterrupted)
 
 
-def test_a_log_that_is_gone_is_begun_anew(tmp_path):
+def test_a_missing_log_is_started_again(tmp_path):
     stopped = settings(tmp_path)
     for event in train(stopped):
         if isinstance(event, Step) and event.epoch == 3:
@@ -191,7 +191,7 @@ def test_a_log_that_is_gone_is_begun_anew(tmp_path):
     assert [line["epoch"] for line in lines if line["event"] == "epoch"] == [3, 4]
 
 
-def test_a_run_that_is_over_stays_as_it_is(tmp_path):
+def test_resuming_a_finished_run_changes_nothing(tmp_path):
     whole = settings(tmp_path)
     run(whole)
     before = outcome(whole.output)
@@ -201,40 +201,40 @@ def test_a_run_that_is_over_stays_as_it_is(tmp_path):
     assert_same(outcome(whole.output), before)
 
 
-def test_without_anything_saved_it_begins(tmp_path, straight):
+def test_resuming_without_a_saved_state_starts_a_run(tmp_path, uninterrupted):
     fresh = settings(tmp_path)
     assert run(fresh, resume=True)[0].first_epoch == 1
-    assert_same(outcome(fresh.output), straight)
+    assert_same(outcome(fresh.output), uninterrupted)
 
 
-def test_a_finished_run_is_not_overwritten_by_mistake(tmp_path, straight):
+def test_a_finished_run_is_not_overwritten_by_mistake(tmp_path, uninterrupted):
     whole = settings(tmp_path)
     run(whole)
     with pytest.raises(
-        FileExistsError, match=r"already; continue it \(--resume.*replace it \(--overwrite"
+        FileExistsError, match=r"run; continue it \(--resume.*replace it \(--overwrite"
     ):
         run(whole)
     assert run(whole, overwrite=True)[0].first_epoch == 1
-    assert_same(outcome(whole.output), straight)
+    assert_same(outcome(whole.output), uninterrupted)
 
 
-def test_a_run_that_stands_aside_is_not_overwritten_either(tmp_path):
+def test_a_run_under_its_temporary_name_is_not_overwritten_either(tmp_path):
     whole = config(tmp_path, training={"epochs": 1})
     run(whole)
     last = Path(whole.output, "last")
     last.rename(last.with_name(".last.old"))
-    with pytest.raises(FileExistsError, match="holds a training run already"):
+    with pytest.raises(FileExistsError, match="already holds a training run"):
         run(whole)
     assert len(run(whole, resume=True)) == 2
 
 
 @pytest.mark.parametrize("options", [{}, {"overwrite": True}, {"resume": True}])
-def test_other_things_are_never_overwritten(tmp_path, options):
+def test_folders_with_other_files_are_never_overwritten(tmp_path, options):
     whole = config(tmp_path)
     precious = Path(whole.output, "best", "photo.jpg")
     precious.parent.mkdir(parents=True)
     precious.write_text("")
-    with pytest.raises(FileExistsError, match=r"best holds other things than a model \(photo"):
+    with pytest.raises(FileExistsError, match=r"best holds files that do not belong to a model"):
         run(whole, **options)
     assert precious.exists()
 
@@ -267,9 +267,9 @@ def test_a_run_is_extended_by_more_epochs(tmp_path, seen):
     assert len(run(longer, resume=True)) == 2  # it is over
 
 
-def test_extending_another_schedule_is_a_warning(tmp_path):
+def test_extending_a_decaying_schedule_is_a_warning(tmp_path):
     run(config(tmp_path, training={"epochs": 1}))
-    with pytest.warns(UserWarning, match="is extended after epoch 1: the learning rates of"):
+    with pytest.warns(UserWarning, match="is extended after epoch 1. The earlier epochs had"):
         events = run(config(tmp_path, training={"epochs": 2}), resume=True)
     assert [event.epoch for event in events if isinstance(event, Epoch)] == [2]
 
@@ -277,7 +277,7 @@ def test_extending_another_schedule_is_a_warning(tmp_path):
 def test_extending_can_be_refused(tmp_path):
     run(config(tmp_path, training={"epochs": 1}))
     with pytest.raises(
-        ValueError, match=r"training\.epochs = 1, now it is 2; .* leave it as it was"
+        ValueError, match=r"epochs = 1, but now training\.epochs = 2; .* set training\.epochs to 1"
     ):
         run(config(tmp_path, training={"epochs": 2}), resume=True, extend=False)
 
@@ -299,8 +299,8 @@ def test_a_run_that_stopped_early_is_not_extended(tmp_path):
     )
 
 
-def test_a_state_without_the_last_improvement_is_read(tmp_path):
-    """As versions before this key have written it."""
+def test_a_state_without_improved_epoch_is_read(tmp_path):
+    """Older versions did not write this key."""
     whole = config(tmp_path, training={"epochs": 1})
     run(whole)
     last = Path(whole.output, "last")
@@ -314,15 +314,19 @@ def test_a_state_without_the_last_improvement_is_read(tmp_path):
 # ------------------------------------------------------------------------------------------- errors
 
 
-def test_another_config_is_refused(tmp_path):
+def test_resuming_with_another_config_is_refused(tmp_path):
     run(config(tmp_path, training={"epochs": 2}))
-    with pytest.raises(ValueError, match=r"training\.epochs = 2, now it is 1; .* at least that"):
+    with pytest.raises(
+        ValueError, match=r"epochs = 2, but now training\.epochs = 1; .* to at least 2"
+    ):
         run(config(tmp_path, training={"epochs": 1}), resume=True)
-    with pytest.raises(ValueError, match=r"with model\.dropout = 0\.0, now it is 0\.5"):
+    with pytest.raises(
+        ValueError, match=r"with model\.dropout = 0\.0, but now model\.dropout = 0\.5"
+    ):
         run(config(tmp_path, training={"epochs": 2}, model={"dropout": 0.5}), resume=True)
 
 
-def test_other_places_are_not_another_config(tmp_path):
+def test_resuming_with_other_paths_is_accepted(tmp_path):
     first = config(tmp_path / "a", training={"epochs": 1})
     run(first)
     second = config(tmp_path / "b", training={"epochs": 1, "device": "auto"})
@@ -330,12 +334,12 @@ def test_other_places_are_not_another_config(tmp_path):
     assert len(run(second, resume=True)) == 2
 
 
-def test_other_data_are_refused(tmp_path):
+def test_resuming_with_other_data_is_refused(tmp_path):
     whole = config(tmp_path, training={"epochs": 1})
     run(whole)
     for name in ("train", "dev"):
         write(tmp_path, "pos", name, skip=1)
-        with pytest.raises(ValueError, match=r"on other data than .*train\.conllu and .*dev\.con"):
+        with pytest.raises(ValueError, match=r"the data in .*train\.conllu and .*dev\.conllu have"):
             run(whole, resume=True)
         write(tmp_path, "pos", name, skip={"train": 0, "dev": 3}[name])
     assert len(run(whole, resume=True)) == 2
@@ -354,7 +358,7 @@ def test_a_damaged_state_is_refused(tmp_path, name):
         run(whole, resume=True)
 
 
-def test_a_model_alone_is_no_state(tmp_path):
+def test_a_model_without_training_state_is_refused(tmp_path):
     tagger = trained(tmp_path)
     whole = config(tmp_path / "other")
     tagger.save(Path(whole.output, "last"))

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def sign(folder: Path) -> None:
-    """Give the files of a model, as they are now, the digests of a model that was never changed."""
+    """Update the checksums in model.json, so that changed files are accepted."""
     path = folder / "model.json"
     values = json.loads(path.read_text())
     path.unlink()
@@ -39,7 +39,7 @@ def finished(tmp_path_factory) -> Config:
 
 @pytest.fixture
 def last(finished, tmp_path) -> tuple[Config, Path]:
-    """A copy of the run, and its last state."""
+    """Return the last state in a copy of the run."""
     output = tmp_path / "run"
     shutil.copytree(finished.output, output)
     return Config.from_dict(finished.to_dict() | {"output": str(output)}), output / "last"
@@ -120,7 +120,7 @@ def test_a_tampered_state_is_refused(last, change, message):
         run(settings, resume=True)
 
 
-def test_a_size_beyond_the_log_costs_nothing(last):
+def test_a_log_size_beyond_the_log_is_harmless(last):
     settings, folder = last
     path = folder / "training.json"
     state = json.loads(path.read_text())
@@ -140,7 +140,9 @@ def test_a_score_without_dev_is_refused(tmp_path):
     state["progress"]["best_score"] = 0.5
     (folder / "training.json").write_text(json.dumps(state))
     sign(folder)
-    with pytest.raises(ModelError, match=r"best_score must be null, as there are no dev sentences"):
+    with pytest.raises(
+        ModelError, match=r"best_score must be null, because there are no dev sentences"
+    ):
         run(settings, resume=True)
 
 
@@ -197,5 +199,7 @@ def test_the_weights_of_another_network_are_refused(last):
     settings, folder = last
     save_tensors(folder / "model.safetensors", {"w": torch.ones(2)})
     sign(folder)
-    with pytest.raises(ModelError, match=r"last: does not fit the network of the run: .*Missing"):
+    with pytest.raises(
+        ModelError, match=r"last: its weights do not fit the network of this run: .*Missing"
+    ):
         run(settings, resume=True)

@@ -74,10 +74,10 @@ def test_two_processes_learn_what_one_learns(tmp_path):
     weights = (Tagger.load(s.output).model.state_dict() for s in (both, alone))
     torch.testing.assert_close(*map(dict, weights), rtol=1e-4, atol=1e-6)
 
-    # Only the first process tells anything; the other one has come to its end as well.
+    # Only the first process prints; the other one has ended, too.
     counts = [int((tmp_path / f"events-{rank}").read_text()) for rank in (0, 1)]
     assert counts == [len(events), 0]
-    for rank in (0, 1):  # and nothing of torch.distributed is left that could disturb the end
+    for rank in (0, 1):  # torch.distributed does not disturb the exit of the process
         assert "gloo" not in (tmp_path / f"threads-{rank}").read_text()
     assert sorted(p.name for p in Path(both.output).iterdir()) == ["best", "last", "metrics.jsonl"]
 
@@ -111,7 +111,7 @@ def test_processes_with_different_data_are_refused(tmp_path):
     )
     done = run_workers(settings, tmp_path, prelude=prelude)
     assert done.returncode != 0
-    assert "process 1 does not have the same data as process 0" in done.stderr
+    assert "the training data of process 1 differs from that of process 0" in done.stderr
 
 
 @pytest.mark.slow

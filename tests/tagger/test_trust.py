@@ -1,6 +1,6 @@
-"""Model folders from strangers: no code runs, nothing outside is read, no small file asks for much.
+"""Untrusted model folders: no code runs, no file outside is read, time and memory are limited.
 
-Whoever makes such a folder can compute digests too, so the digests of all of them are right.
+An attacker can compute checksums too, so all of these folders have the right checksums.
 """
 
 import io
@@ -40,7 +40,7 @@ def model(original, tmp_path) -> Path:
 
 @pytest.fixture(scope="module")
 def original_encoder(tmp_path_factory) -> Path:
-    """A model with a pretrained encoder, a tiny one made up here."""
+    """A model with a tiny pretrained encoder."""
     pytest.importorskip("transformers")
     from tests.tagger.test_nn_pretrained import bert, tokenizer
 
@@ -78,7 +78,7 @@ class EvilTokenizer(BertTokenizerFast):
 """
 
 
-def plant(encoder: Path, marker: Path) -> None:
+def request_code(encoder: Path, marker: Path) -> None:
     """Let an encoder's files ask for code that creates the file `marker`."""
     (encoder / "evil.py").write_text(EVIL.format(marker=str(marker)))
     for name, references in {
@@ -94,10 +94,10 @@ def plant(encoder: Path, marker: Path) -> None:
 @pytest.mark.parametrize("answer", ["y", "1", "yes"])
 @pytest.mark.parametrize("hidden", [False, True], ids=["with-file", "file-hidden"])
 def test_no_command_runs_code_of_a_model(encoder_model, tmp_path, answer, hidden):
-    """The text to be tagged begins with what transformers takes for consent."""
+    """The text begins with a line that transformers would read as the consent to run code."""
     marker = tmp_path / "marker"
-    plant(encoder_model / "encoder", marker)
-    if hidden:  # under a name that a model may have: the attempt is still refused by its key
+    request_code(encoder_model / "encoder", marker)
+    if hidden:  # the file name is permitted, but the key in the file is refused
         (encoder_model / "encoder" / "evil.py").rename(encoder_model / "encoder" / "evil.txt")
     reseal(encoder_model)
     gold = write(tmp_path, "pos")
@@ -115,22 +115,22 @@ def test_python_code_in_a_model_is_refused_by_name(encoder_model, tmp_path, monk
     marker = tmp_path / "marker"
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\ny\ny\n"))
     files = {p.relative_to(encoder_model).as_posix() for p in encoder_model.rglob("*.*")}
-    plant(encoder_model / "encoder", marker)
+    request_code(encoder_model / "encoder", marker)
     reseal(encoder_model, None if listed else files)
     refused(encoder_model, r"evil\.py")
     (encoder_model / "encoder" / "evil.py").unlink()
     reseal(encoder_model)
     refused(encoder_model, r"encoder.*has the key 'auto_map'")
     assert not marker.exists()
-    assert sys.stdin.read() == "y\ny\ny\n"  # nobody has asked
+    assert sys.stdin.read() == "y\ny\ny\n"  # the question was not asked
 
 
 def test_python_code_of_an_encoder_is_refused(original_encoder, tmp_path, monkeypatch):
-    """Where training takes its pretrained encoder from."""
+    """The encoder is the one from which training starts."""
     marker, source = tmp_path / "marker", tmp_path / "source"
     shutil.copytree(original_encoder / "source", source)
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\ny\ny\n"))
-    plant(source, marker)
+    request_code(source, marker)
     with pytest.raises(ValueError, match=r"evil\.py is Python code, which bcrf never runs"):
         PretrainedEncoder.load(str(source))
     (source / "evil.py").rename(tmp_path / "evil.py")
@@ -151,7 +151,7 @@ def test_weights_of_an_encoder_are_never_pickles(original_encoder, tmp_path):
         PretrainedEncoder.load(str(source))
 
 
-def test_only_the_reader_of_text_gets_standard_input(monkeypatch):
+def test_only_the_text_reader_gets_standard_input(monkeypatch):
     text = io.TextIOWrapper(io.BytesIO(b"yes\n"))
     monkeypatch.setattr(sys, "stdin", text)
     with reserved_standard_input():
@@ -166,7 +166,7 @@ def test_standard_input_may_be_closed(monkeypatch):
     monkeypatch.setattr(sys, "stdin", None)
     with reserved_standard_input():
         assert not is_terminal()
-        with pytest.raises(Exception, match="standard input is closed; give a FILE"):
+        with pytest.raises(Exception, match="standard input is closed; name a FILE"):
             standard_input()
     assert sys.stdin is None
 
@@ -183,19 +183,19 @@ def put(key: str, value: object):
     [
         (put("version", True), r"expected the format version 1, found True"),
         (put("version", 1.0), r"expected the format version 1, found 1\.0"),
-        (put("files", {}), r"does not name model\.safetensors"),
+        (put("files", {}), r"its list of files lacks model\.safetensors"),
         (put("files", []), r"'files' must be a dict, found a list"),
         (
             put("files", {"model.safetensors": "00"}),
             r"expected the SHA-256 of 'model\.safetensors'",
         ),
         (put("files", {"model.safetensors": 7}), r"expected the SHA-256 of 'model\.safetensors'"),
-        (lambda v: v["files"].update({"../model.json": "0" * 64}), r"cannot be a file of a model"),
-        (lambda v: v["files"].update({"/etc/passwd": "0" * 64}), r"cannot be a file of a model"),
-        (lambda v: v["files"].update({"encoder/../x.json": "0" * 64}), r"cannot be a file"),
-        (lambda v: v["files"].update({"encoder/a/b.json": "0" * 64}), r"cannot be a file"),
-        (lambda v: v["files"].update({"encoder/x.bin": "0" * 64}), r"cannot be a file"),
-        (lambda v: v["files"].update({"encoder/x.py": "0" * 64}), r"cannot be a file"),
+        (lambda v: v["files"].update({"../model.json": "0" * 64}), r"is not the name of a file"),
+        (lambda v: v["files"].update({"/etc/passwd": "0" * 64}), r"is not the name of a file"),
+        (lambda v: v["files"].update({"encoder/../x.json": "0" * 64}), r"is not the name of"),
+        (lambda v: v["files"].update({"encoder/a/b.json": "0" * 64}), r"is not the name of"),
+        (lambda v: v["files"].update({"encoder/x.bin": "0" * 64}), r"is not the name of"),
+        (lambda v: v["files"].update({"encoder/x.py": "0" * 64}), r"is not the name of"),
         (lambda v: v.pop("files"), r"'files' is missing"),
         (lambda v: v.pop("task"), r"'task' is missing"),
         (put("info", 7), r"'info' must be a dict, found a int"),
@@ -256,13 +256,13 @@ def change_weights(folder: Path, change) -> None:  # type: ignore[no-untyped-def
         ),
     ],
 )
-def test_weights_are_those_of_the_network(model, change, message):
+def test_weights_must_fit_the_network(model, change, message):
     change_weights(model, change)
     refused(model, rf"model\.safetensors: {message}|model\.safetensors: .*{message}")
 
 
 @pytest.mark.parametrize("decoder", ["viterbi", "bregman-10", "mean_field-5", "unstructured"])
-def test_weights_whose_scores_overflow_are_the_fault_of_the_model(model, decoder):
+def test_weights_whose_scores_overflow_are_a_model_error(model, decoder):
     change_weights(model, lambda w: [tensor.fill_(1e30) for tensor in w.values()])
     tagger = Tagger.load(model)
     with pytest.raises(ModelError, match=r"<input>:1: the model cannot tag this sentence.* is inf"):
@@ -284,7 +284,10 @@ def test_damaged_weights_are_an_error_in_one_line(model, content):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda v: v["model"].update(layers=10**9), r"layers: found 1000000000; .* at most 256"),
+        (
+            lambda v: v["model"].update(layers=10**9),
+            r"layers: found 1000000000 layers; .* at most 256",
+        ),
         (lambda v: v["model"].update(width=10**9), r"model\.safetensors: .*expected F32"),
         (lambda v: v["model"].update(score_width=10**12), r"model\.safetensors: .*expected F32"),
         (lambda v: v["model"].update(objective="bregman-1000000000"), r"1000000000 iterations"),
@@ -292,7 +295,7 @@ def test_damaged_weights_are_an_error_in_one_line(model, content):
         (put("decoder", "mean_field-1000000000"), r"1000000000 iterations; .* at most 10000"),
         (
             lambda v: v["task"].update(labels=[str(i) for i in range(10**5)]),
-            r"labels: found 100000; a model may have at most 4096",
+            r"labels: found 100000 labels; a model may have at most 4096",
         ),
         (
             lambda v: v["vocabularies"]["words"]["tokens"].extend(map(str, range(10**5))),
@@ -344,7 +347,7 @@ def test_other_files_of_an_encoder_are_not_trusted(encoder_model, name, content)
     assert "\n" not in str(error.value)
 
 
-def test_a_tokenizer_without_an_unknown_piece_is_the_fault_of_the_model(encoder_model):
+def test_a_tokenizer_without_an_unknown_piece_is_a_model_error(encoder_model):
     path = encoder_model / "encoder" / "tokenizer.json"
     tokenizer = json.loads(path.read_text())
     tokenizer["model"]["unk_token"] = "missing"
@@ -354,7 +357,7 @@ def test_a_tokenizer_without_an_unknown_piece_is_the_fault_of_the_model(encoder_
         Tagger.load(encoder_model).tag([["zzz", "\u0416"]])
 
 
-def test_what_is_not_listed_is_not_read(encoder_model):
+def test_files_that_are_not_listed_are_not_read(encoder_model):
     expected = [t.tags for t in Tagger.load(encoder_model).tag([["the", "cat", "abc"]])]
     path = encoder_model / "encoder" / "tokenizer.json"
     other = json.loads(path.read_text())
@@ -387,19 +390,19 @@ def test_only_model_files_of_a_limited_size_are_opened(encoder_model, tmp_path, 
         path.mkdir()
     else:
         with path.open("wb") as stream:
-            stream.truncate(1 << 42)  # four terabytes that take no space
+            stream.truncate(1 << 42)  # a sparse file of four terabytes
     expected = {
         "device": "is a symbolic link|holds no model",
         "link": "is a symbolic link",
         "pipe": "expected a regular file|holds no model",
         "folder": "expected a regular file|holds no model",
-        "sparse": r"has 4,398,046,511,104 bytes; a model may have at most",
+        "sparse": r"has 4,398,046,511,104 bytes; expected at most",
     }
     refused(encoder_model, expected[kind])
 
 
 @posix
-def test_a_folder_of_a_model_that_is_a_link(encoder_model, tmp_path):
+def test_links_to_and_inside_a_model_folder(encoder_model, tmp_path):
     """The model's own folder may be a link, those within it may not."""
     (tmp_path / "link").symlink_to(encoder_model)
     Tagger.load(tmp_path / "link")
@@ -418,11 +421,11 @@ def test_a_file_outside_is_not_opened(tmp_path):
         pass
 
 
-def test_a_description_that_could_not_be_read_is_not_written(tmp_path, monkeypatch):
+def test_a_description_beyond_the_limits_is_not_written(tmp_path, monkeypatch):
     tagger = trained(tmp_path, model=SMALL, training={"epochs": 1})
     tagger.save(tmp_path / "model")
     monkeypatch.setattr("bcrf.tagger.model_folder.description.MAX_DESCRIPTION_BYTES", 100)
-    with pytest.raises(ModelError, match=r"would have .* bytes; .* Raise data\.min_count"):
+    with pytest.raises(ModelError, match=r"would have .* bytes, .*; raise data\.min_count"):
         tagger.save(tmp_path / "model")
     monkeypatch.undo()
     Tagger.load(tmp_path / "model")

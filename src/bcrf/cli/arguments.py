@@ -8,8 +8,6 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from .errors import did_you_mean
-
 __all__ = [
     "INPUT_FORMATS",
     "OUTPUT_FORMATS",
@@ -60,6 +58,8 @@ class CommandParser(argparse.ArgumentParser):
                 return
             name = argument.partition("=")[0]
             if name.startswith("--") and name not in known and " " not in name:
+                from ..tagger.suggestions import did_you_mean
+
                 self.error(f"there is no option {name}{did_you_mean(name, known)}")
 
 
@@ -86,6 +86,8 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
     def parse(text: str) -> str:
         if text not in choices:
+            from ..tagger.suggestions import did_you_mean
+
             expected = f"expected {' or '.join([', '.join(choices[:-1]), choices[-1]])}"
             suggestion = did_you_mean(text, choices)
             raise argparse.ArgumentTypeError(f"{expected}, got {text!r}{suggestion}")

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 _EPILOG = """\
-Prints the numbers of sentences, words and tags of each file, and of the sentences that two files
-share. Prints every malformed line and illegal tag as FILE:LINE: MESSAGE; the exit code is then 1.
+Prints how many sentences, words and tags each file has, and how many sentences two files share.
+Prints every malformed line and every illegal tag as FILE:LINE: MESSAGE. The exit code is 1 if there
+are any.
 
   bcrf check train.conllu dev.conllu test.conllu
   bcrf check --task ner train.conll
@@ -30,7 +31,8 @@ def run(arguments: list[str]) -> int:
         metavar="NAME",
         type=one_of("pos", "segmentation", "ner"),
         default="pos",
-        help="read the files for this task: pos, segmentation or ner (default: %(default)s)",
+        help="check the files as data for this task: pos, segmentation or ner "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--column",
@@ -77,7 +79,8 @@ def _print(report: Report, limit: int) -> None:
         for problem in shown:
             print(problem)
         if len(shown) < len(file.problems):
-            print(f"{file.path}: {len(file.problems) - len(shown)} more mistakes (--limit 0)")
+            more = len(file.problems) - len(shown)
+            print(f"{file.path}: {more} more mistakes (--limit 0 prints all)")
     count = sum(len(file.problems) for file in report.files)
     files = f"{len(report.files)} file" + ("s" if len(report.files) > 1 else "")
     sys.stdout.flush()

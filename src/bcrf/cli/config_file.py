@@ -45,9 +45,13 @@ def read_config(path: str) -> dict[str, Any]:
     except ValueError as error:
         raise UserError(f"{path}: invalid {suffix[1:].upper()}: {error}") from error
     except RecursionError as error:
-        raise UserError(f"{path}: is nested too deeply; expected tables of settings") from error
+        raise UserError(
+            f"{path}: its values are nested too deeply; expected tables of settings"
+        ) from error
     if not isinstance(values, dict):
-        raise UserError(f"{path}: expected settings with names, found {values!r:.40}")
+        raise UserError(
+            f"{path}: expected a table of settings (name and value), found {values!r:.40}"
+        )
     return values
 
 
@@ -59,10 +63,12 @@ def _check_values(value: Any) -> None:
     """
     if isinstance(value, str):
         if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
-            raise ValueError(f"{value!r:.60} holds a NUL or half a character; expected plain text")
+            raise ValueError(
+                f"{value!r:.60} contains a NUL or a lone surrogate; expected plain text"
+            )
     elif isinstance(value, int):
         if not -(2**63) <= value < 2**63:
-            raise ValueError("an integer has more than 64 bits; expected a smaller one")
+            raise ValueError("an integer has more than 64 bits; expected a smaller number")
     elif isinstance(value, Mapping):
         for pair in value.items():
             _check_values(pair)
@@ -86,7 +92,7 @@ def _yaml(text: str) -> Any:
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
             line = event.start_mark.line + 1
             if isinstance(event, yaml.AliasEvent):  # nested aliases can expand to gigabytes
-                raise ValueError(f"line {line} has an alias (*); write its value instead")
+                raise ValueError(f"line {line} has an alias (*); write out the value instead")
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
             if depth > _MAX_DEPTH:

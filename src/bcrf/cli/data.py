@@ -10,9 +10,9 @@ from .terminal import progress_bar
 __all__ = ["run"]
 
 _EPILOG = """\
-Each file is compared with the checksum file beside it (SHA256SUMS or FILE.sha256), or, if there is
-none, with the SHA-256 of the first download. An interrupted download continues where it stopped.
-Cached files need no connection.
+Each file is compared with the checksum file beside it (SHA256SUMS or FILE.sha256). If the source
+has no checksum file, the file is compared with the SHA-256 of its first download. An interrupted
+download continues where it stopped. Cached files need no connection.
 
 The cache is the folder $BCRF_CACHE, or bcrf in the user's cache folder. It has a folder for each
 source.
@@ -62,7 +62,7 @@ def run(arguments: list[str]) -> int:
             treebank = fetch_treebank(
                 name, options.source, options.to, release, options.refresh, update
             )
-        state = "fetched from" if treebank.fetched else "was there already, from"
+        state = "fetched from" if treebank.fetched else "already present, fetched earlier from"
         missing = [split for split in ("train", "dev", "test") if split not in treebank.files]
         without = f", which has no {' and no '.join(missing)} file" if missing else ""
         print(f"{name}: {state} {treebank.source}{without}", file=sys.stderr)

@@ -72,12 +72,14 @@ def run(arguments: list[str]) -> int:
         help="seed of the random numbers (default: %(default)s)",
     )
     parser.add_argument(
-        "--keep", metavar="DIR", help="save the models in DIR, for `bcrf tag DIR/bregman`"
+        "--keep",
+        metavar="DIR",
+        help="save the models in DIR, so that `bcrf tag DIR/bregman` can use them",
     )
     add_threads_option(parser, f"{_THREADS}, or OMP_NUM_THREADS")
     options = parser.parse_args(arguments)
-    given_otherwise = "OMP_NUM_THREADS" in os.environ
-    use_threads(options.threads or (None if given_otherwise else _THREADS))
+    set_by_environment = "OMP_NUM_THREADS" in os.environ
+    use_threads(options.threads or (None if set_by_environment else _THREADS))
     with ExitStack() as stack:
         train = stack.enter_context(_sample("english-train.conllu"))
         dev = stack.enter_context(_sample("english-dev.conllu"))

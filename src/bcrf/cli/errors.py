@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from difflib import get_close_matches
 from importlib import import_module
 from types import ModuleType
 
-__all__ = ["UserError", "did_you_mean", "explain", "import_extra"]
+__all__ = ["UserError", "explain", "import_extra"]
 
 
 class UserError(Exception):
@@ -30,7 +28,10 @@ def explain(error: Exception) -> str | None:
         return str(error)
     # torch reports exhausted memory as a RuntimeError with this text.
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
-        return "the memory is exhausted; choose a smaller network or smaller batches"
+        return (
+            "out of memory; train with smaller batches (--training.batch) or a smaller network "
+            "(--model.width)"
+        )
 
     # We import these modules only now, because they import torch, which takes seconds.
     from ..tagger import ModelError
@@ -40,26 +41,6 @@ def explain(error: Exception) -> str | None:
     if isinstance(error, DataError | FetchError | ModelError):
         return str(error)
     return None
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return "; did you mean X?" with the known word that is most similar to `word`, or "".
-
-    A word also resembles a dotted name that ends in it: `--epochs` resembles `--training.epochs`.
-
-    Example:
-        >>> did_you_mean("tga", ["tag", "train"])
-        '; did you mean tag?'
-        >>> did_you_mean("--epochs", ["--training.epochs", "--model.layers"])
-        '; did you mean --training.epochs?'
-        >>> did_you_mean("xyz", ["tag", "train"])
-        ''
-    """
-    names = list(known)
-    last_part = word.lstrip("-").rpartition(".")[2]
-    matches = [name for name in names if name.lstrip("-").rpartition(".")[2] == last_part]
-    matches = matches or get_close_matches(word, names, n=1)
-    return f"; did you mean {' or '.join(matches)}?" if matches else ""
 
 
 def import_extra(module: str, extra: str, purpose: str) -> ModuleType:

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 _EPILOG = """\
-pos: accuracy, also of the words that the training data does not contain. segmentation: precision,
-recall and F1 of words with their tags. ner: precision, recall and F1 of mentions, also by type.
+The scores depend on the task of the model. pos: accuracy of all words, and of the words that are
+not in the training data. segmentation: precision, recall and F1 of words with their tags. ner:
+precision, recall and F1 of mentions, in total and for each type.
 
   bcrf evaluate runs/en_ewt en_ewt-ud-test.conllu
   bcrf evaluate runs/zh_gsd test.conllu --decoder viterbi --decoder bregman-10 --json

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from importlib import import_module, metadata
 
 from .arguments import CommandParser, command_parser
-from .errors import did_you_mean, explain
+from .errors import explain
 from .streams import prepare_output_streams, reserved_standard_input
 
 __all__ = ["COMMANDS", "main", "run_reporting_errors"]
@@ -104,6 +104,8 @@ def _run(arguments: list[str]) -> int:
         parser.print_help()
         return _USAGE_ERROR
     if not name.startswith("-"):
+        from ..tagger.suggestions import did_you_mean
+
         suggestion = did_you_mean(name, COMMANDS) or f"; expected {', '.join(COMMANDS)}"
         parser.error(f"there is no command {name!r}{suggestion}")
     parser.parse_args(arguments)  # exits, unless "--" is the only argument

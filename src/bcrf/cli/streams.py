@@ -36,7 +36,7 @@ def reserved_standard_input() -> Iterator[None]:
 def standard_input() -> BinaryIO:
     """Return the binary stream of standard input."""
     if _reserved is None:
-        raise UserError("standard input is closed; give a FILE, or text through a pipe")
+        raise UserError("standard input is closed; name a FILE, or pipe the text into the command")
     return _reserved.buffer
 
 

@@ -32,9 +32,9 @@ _STDIN = "-"
 _BOM = "\ufeff"
 
 _EPILOG = """\
-Each input sentence gives one output sentence, in the same order. In CoNLL-U, columns and JSON lines
-only the tags change. Raw text becomes CoNLL-U; it has one sentence per line, and a space between
-words and punctuation marks ("again .").
+The output has the sentences of the input, in the same order. In CoNLL-U, columns and JSON lines
+only the tags change. Raw text must have one sentence per line, with spaces between words and
+punctuation marks ("again ."); its output is CoNLL-U.
 
   bcrf tag runs/en_ewt input.conllu > output.conllu
   echo "Ada visited Turin again ." | bcrf tag runs/en_ewt --format jsonl --probabilities
@@ -86,12 +86,13 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "--format",
         metavar="NAME",
         type=one_of(*OUTPUT_FORMATS),
-        help=f"format of the output: {', '.join(OUTPUT_FORMATS)} (default: as the input)",
+        help=f"format of the output: {', '.join(OUTPUT_FORMATS)} "
+        "(default: the format of the input)",
     )
     parser.add_argument(
         "--output",
         metavar="FILE",
-        help="write to this file, which appears when all sentences are tagged "
+        help="write to this file; it appears only after all sentences are tagged "
         "(default: standard output)",
     )
     parser.add_argument(
@@ -117,8 +118,10 @@ def _check_readable(files: Sequence[str]) -> None:
             continue
         if not os.path.exists(file):
             raise UserError(f"{file}: there is no such file")
-        if os.path.isdir(file) or not os.access(file, os.R_OK):
-            raise UserError(f"{file}: cannot be read; expected a file")
+        if os.path.isdir(file):
+            raise UserError(f"{file}: is a folder; expected a file")
+        if not os.access(file, os.R_OK):
+            raise UserError(f"{file}: cannot be read; check its permissions")
 
 
 def _tag_files(

@@ -22,7 +22,8 @@ __all__ = ["TrainingDisplay", "load_config", "run"]
 _EPILOG = """\
 CONFIG is a TOML, YAML or JSON file with these settings: output = "runs/en", and the tables [data],
 [model], [optimizer], [training] and [decoding]. Settings of the command line replace those of the
-file. The file may be left out if the command line has all that is required. null means none.
+file. CONFIG may be left out if the command line gives all required settings. The value null means
+that an optional setting is not set.
 
   bcrf train configs/pos.toml --training.epochs 3
   bcrf train --output runs/en --data.train train.conllu --data.dev dev.conllu
@@ -38,7 +39,9 @@ def run(arguments: list[str]) -> int:
     )
     parser.add_argument("config", nargs="?", metavar="CONFIG", help="file with settings")
     parser.add_argument(
-        "--resume", action="store_true", help="continue the run in OUTPUT after its last epoch"
+        "--resume",
+        action="store_true",
+        help="continue the run in OUTPUT after its last complete epoch",
     )
     parser.add_argument(
         "--overwrite", action="store_true", help="start again, and replace the run in OUTPUT"
@@ -49,7 +52,7 @@ def run(arguments: list[str]) -> int:
     path, threads = given.pop("config"), given.pop("threads")
     resume, overwrite = given.pop("resume"), given.pop("overwrite")
     if resume and overwrite:
-        parser.error("--resume and --overwrite exclude each other")
+        parser.error("--resume and --overwrite cannot be used together")
     if path is None and not given:
         parser.error("expected CONFIG, or at least --output and --data.train")
     config = load_config(path, nested(given))
@@ -65,7 +68,7 @@ def run(arguments: list[str]) -> int:
                 display.show(event)
     except KeyboardInterrupt:
         print(
-            f"bcrf: stopped; the completed epochs are in {config.output}, --resume continues",
+            f"bcrf: stopped; the completed epochs are in {config.output}; continue with --resume",
             file=sys.stderr,
         )
         raise

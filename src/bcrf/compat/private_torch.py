@@ -62,8 +62,8 @@ def may_be_exporting() -> bool:
     return flag
 
 
-# Functions that tell whether a dispatch mode, a function transform or a tracer is active. It must
-# see every operation, and a compiled kernel would hide operations from it. So the package uses no
+# Functions that tell whether a dispatch mode, a function transform or a tracer is active. Such a
+# mode must see every operation, and a compiled kernel hides its operations. So the package uses no
 # compiled kernels if torch lacks one of these functions.
 _PROBES = (
     "_C._len_torch_dispatch_stack",

@@ -15,7 +15,7 @@ from ..checks import check_count, check_number, check_temperature
 from ..compat.caching import cached_property
 from ..compat.graph_padding import pad_for_graph, pad_tensor_for_graph, remove_graph_padding
 from ..diagnosis import check_sums
-from ..kernels import KERNELS, Backend, check_backend, custom_ops, native, select_backend
+from ..kernels import BACKEND_MODULES, Backend, check_backend, custom_ops, native, select_backend
 from ..kernels.dual import edge_log_sums, edge_softmax, incoming_outgoing, residual
 from ..kernels.folded_chain import FoldedChain, fold
 from ..numerics.logspace import clamp_rounding, logsumexp, softmax
@@ -115,9 +115,9 @@ class Bregman(CompiledSolver):
         return (*ramp[:-1], 1.0) if ramp else ()
 
     def __call__(self, chain: LinearChain) -> BregmanSolution:
-        return self.solve(chain, select_backend(self._backend_option, chain.unary))
+        return self.make_solution(chain, select_backend(self._backend_option, chain.unary))
 
-    def solve(self, chain: LinearChain, backend: Backend) -> BregmanSolution:
+    def make_solution(self, chain: LinearChain, backend: Backend) -> BregmanSolution:
         return BregmanSolution(chain, self, backend)
 
     def run_kernel(
@@ -164,7 +164,9 @@ class Bregman(CompiledSolver):
         folded = folded.detach()
         lam = self._start(folded) if start is None else start
         with torch.no_grad():
-            return KERNELS[backend].project(folded, lam, self.omegas, self.first, self.tolerance)
+            return BACKEND_MODULES[backend].project(
+                folded, lam, self.omegas, self.first, self.tolerance
+            )
 
     def _start(self, folded: FoldedChain) -> Tensor:
         lam = torch.zeros_like(folded.single_scores)
@@ -186,8 +188,9 @@ _CHOICES: dict[str, tuple[object, ...]] = {
 class BregmanSolution(Solution):
     """The value D(lam) and the marginals q(lam) at the last dual point `lam` [B, n, T].
 
-    The gradient of `value` is q(lam), the `edge_marginals`; this is exact at every lam. Second
-    derivatives, and derivatives of the marginals, are exact at convergence (see `implicit`).
+    The gradient of `value` is q(lam), the `edge_marginals`: lam is held constant. It is the
+    derivative of B(w) at convergence. Second derivatives, and derivatives of the marginals, are
+    exact at convergence, too (see `implicit`).
     """
 
     def __init__(self, chain: LinearChain, solver: Bregman, backend: Backend) -> None:
@@ -204,7 +207,7 @@ class BregmanSolution(Solution):
         if self._backend == "custom_op":
             chain = chain.detach()
             arrays = (chain.unary, chain.pair_scores, chain.lengths)
-            return native.BregmanResult(*custom_ops.bregman_flow(*arrays, *settings))
+            return native.BregmanResult(*custom_ops.bregman_result(*arrays, *settings))
         return None
 
     @cached_property
@@ -220,7 +223,7 @@ class BregmanSolution(Solution):
         return remove_graph_padding(self.solver.dual(self.folded, self._backend))
 
     @property
-    def _lam(self) -> Tensor:
+    def _padded_lam(self) -> Tensor:
         """`lam` in the shape of `folded`, which is padded in a graph."""
         return pad_tensor_for_graph(self.lam)
 
@@ -229,7 +232,7 @@ class BregmanSolution(Solution):
         if self._result is not None and not self._differentiable:
             return self._result.value.to(self.chain.unary.dtype)
         return check_sums(
-            "value", dual_terms(self.folded, self._lam).sum(1) + _single_values(self.folded)
+            "value", dual_terms(self.folded, self._padded_lam).sum(1) + _single_values(self.folded)
         )
 
     @property
@@ -240,16 +243,16 @@ class BregmanSolution(Solution):
     def residual(self) -> Tensor:
         if self._result is not None:
             return self._result.residual.to(self.chain.unary.dtype)
-        return residual(self.folded.detach(), self._lam)
+        return residual(self.folded.detach(), self._padded_lam)
 
     @cached_property
-    def _implicit_lam(self) -> Tensor:
+    def _padded_implicit_lam(self) -> Tensor:
         """`lam` as a differentiable function of the scores, in the shape of `folded`."""
-        return implicit_dual(self.folded, self._lam)
+        return implicit_dual(self.folded, self._padded_lam)
 
     def tag_logits(self) -> Tensor:
         """Return logits [B, n, T] of the tag marginals."""
-        lam = self._implicit_lam
+        lam = self._padded_implicit_lam
         incoming, outgoing = incoming_outgoing(self.folded, lam)
         mean = self.solver.marginals == "mean"
         return remove_graph_padding(incoming / 2 + outgoing / 2 if mean else outgoing - lam)
@@ -261,7 +264,7 @@ class BregmanSolution(Solution):
 
     def edge_probabilities(self) -> Tensor:
         return remove_graph_padding(
-            edge_softmax(self.folded, self.folded.scores(self._implicit_lam))
+            edge_softmax(self.folded, self.folded.scores(self._padded_implicit_lam))
         )
 
     def best_tags(self) -> Tensor:
@@ -276,8 +279,8 @@ class BregmanSolution(Solution):
         form, because it has no numerical cancellation.
         """
         index = pad_tensor_for_graph(self.chain.tag_index(tags))
-        gold = self.folded.path_scores(index, self._lam)
-        edges = clamp_rounding(dual_terms(self.folded, self._lam) - gold)
+        gold = self.folded.path_scores(index, self._padded_lam)
+        edges = clamp_rounding(dual_terms(self.folded, self._padded_lam) - gold)
         alone = (
             self.folded.single_scores[:, :1]
             .gather(-1, index[:, :1].unsqueeze(-1))
@@ -295,11 +298,11 @@ class BregmanSolution(Solution):
         lam~.
         """
         restricted = fold(pad_for_graph(self.chain.restrict(allowed)))
-        start = torch.where(restricted.interior_live, self._lam, 0.0)
+        start = torch.where(restricted.interior_live, self._padded_lam, 0.0)
         lam = self.solver.dual(restricted, self._backend, start)
         # `between` cancels in the sum of the two parts, so it needs no gradient.
         between = edge_log_sums(restricted.detach(), start)
-        mass = clamp_rounding(dual_terms(self.folded, self._lam) - between).sum(1)
+        mass = clamp_rounding(dual_terms(self.folded, self._padded_lam) - between).sum(1)
         descent = clamp_rounding((between - dual_terms(restricted, lam)).sum(1))
         total = (
             mass

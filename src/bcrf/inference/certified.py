@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from ..chain import LinearChain
-from ..checks import check_temperature, values_visible
+from ..checks import check_temperature, values_readable
 from ..compat.graph_padding import pad_for_graph, remove_graph_padding
 from ..diagnosis import check_sums
-from ..kernels import KERNELS, custom_ops, native, select_backend
+from ..kernels import BACKEND_MODULES, custom_ops, native, select_backend
 from ..kernels.folded_chain import FoldedChain, fold
 from ..numerics.logspace import widest_dtype
 from .bregman import Bregman
@@ -59,7 +59,8 @@ def certified_decode(
 
     Args:
         iterations: number of projections.
-        temperature: the temperature of the projections; a lower one certifies more sentences.
+        temperature: the temperature of the projections. At convergence a lower one certifies more
+            sentences, but it needs more iterations to converge.
         backend: "auto", or the name of a backend (see `bcrf.backends`).
     Returns:
         tags [B, n] (-100 beyond the length), always a best sequence, hence always well-formed;
@@ -88,9 +89,9 @@ def certified_decode(
     with torch.no_grad():
         folded = fold(problem)
         lam = solver.dual(folded / tau, selected) * tau
-        tags, certified = _joined_maxima(folded, lam)
-        if not values_visible(tags):
-            best = KERNELS[selected].best_paths(folded)
+        tags, certified = _certify(folded, lam)
+        if not values_readable(tags):
+            best = BACKEND_MODULES[selected].best_paths(folded)
             tags = torch.where(certified.unsqueeze(1), tags, best)
         elif not bool(certified.all()):
             tags[~certified] = viterbi(problem[~certified], backend)[1]
@@ -98,7 +99,7 @@ def certified_decode(
     return CertifiedTags(chain.pad(remove_graph_padding(tags)), score, certified)
 
 
-def _joined_maxima(folded: FoldedChain, lam: Tensor) -> tuple[Tensor, Tensor]:
+def _certify(folded: FoldedChain, lam: Tensor) -> tuple[Tensor, Tensor]:
     """Return the tags [B, n] at which the best arcs of the edges start, and a certificate [B].
 
     The certificate holds if every arc between these tags attains the maximum of its edge. It is
@@ -124,7 +125,7 @@ def _row_maxima(folded: FoldedChain, right: Tensor) -> Tensor:
     """Return max_t(transitions[e, s, t] + right[e, t]), [B, m, T], a few sentences at a time."""
     batch, edges, num_tags = right.shape
     scores = folded.transitions.scores
-    if not values_visible(right):
+    if not values_readable(right):
         return (scores + right.unsqueeze(-2)).amax(-1)
     size = max(1, _CHUNK // max(1, edges * num_tags**2))
     maxima = [

@@ -45,21 +45,21 @@ class CompiledSolver(Solver):
             value = fused_value(self, chain, tags, start_end)
             if value is not None:
                 return value
-            backend = "torch"  # its checks say which sentence has no answer, and why
+            backend = "torch"  # its checks say which sentence is invalid, and why
         if start_end is not None:
             chain = chain._add_start_end(start_end)
         if backend == "custom_op":
             return self.operator_loss(chain, tags)
         check_data(chain, tags)
-        return check_sums("loss", self.solve(chain, backend).loss(tags))
+        return check_sums("loss", self.make_solution(chain, backend).loss(tags))
 
     def recompute(self, chain: LinearChain, tags: Tensor | None) -> Tensor:
         """Return the value, or the loss of `tags`, [B], in torch operations."""
-        solution = self.solve(chain, "torch")
+        solution = self.make_solution(chain, "torch")
         return solution.value if tags is None else solution.loss(tags)
 
     @abstractmethod
-    def solve(self, chain: LinearChain, backend: Backend) -> Solution:
+    def make_solution(self, chain: LinearChain, backend: Backend) -> Solution:
         """Return the solution of `chain`, computed by `backend`."""
 
     @abstractmethod
@@ -89,7 +89,7 @@ def fused_value(
 ) -> Tensor | None:
     """Return the value of each sentence, or the loss of `tags`, [B], differentiable.
 
-    Return None if a sentence has no answer.
+    Return None if a sentence is invalid.
 
     Args:
         start_end: [2T], scores of start tags and end tags to add to the chain.

@@ -14,7 +14,7 @@ from ..compat.caching import cached_property
 from ..compat.graph_padding import pad_for_graph, pad_tensor_for_graph, remove_graph_padding
 from ..diagnosis import check_sums
 from ..kernels import (
-    KERNELS,
+    BACKEND_MODULES,
     Backend,
     check_backend,
     custom_ops,
@@ -63,9 +63,9 @@ class ForwardBackward(CompiledSolver):
         object.__setattr__(self, "_backend_option", option)  # the dataclass is frozen
 
     def __call__(self, chain: LinearChain) -> CRFSolution:
-        return self.solve(chain, select_backend(self._backend_option, chain.unary))
+        return self.make_solution(chain, select_backend(self._backend_option, chain.unary))
 
-    def solve(self, chain: LinearChain, backend: Backend) -> CRFSolution:
+    def make_solution(self, chain: LinearChain, backend: Backend) -> CRFSolution:
         return CRFSolution(chain, self, backend)
 
     def run_kernel(
@@ -120,7 +120,7 @@ class CRFSolution(Solution):
     def _backward(self) -> tuple[Tensor, Tensor]:
         if self.solver.parallel:
             return pytorch.scan_backward_messages(self.folded)
-        return KERNELS[self._backend].backward_messages(self.folded)
+        return BACKEND_MODULES[self._backend].backward_messages(self.folded)
 
     @property
     def beta(self) -> Tensor:
@@ -132,7 +132,7 @@ class CRFSolution(Solution):
         """Forward messages [B, n, T], up to a constant per position."""
         if self.solver.parallel:
             return pytorch.scan_forward_messages(self.folded)
-        return KERNELS[self._backend].forward_messages(self.folded)
+        return BACKEND_MODULES[self._backend].forward_messages(self.folded)
 
     @cached_property
     def value(self) -> Tensor:

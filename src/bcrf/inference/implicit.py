@@ -31,8 +31,8 @@ _MAX_STEPS = 1000
 def dual_terms(folded: FoldedChain, lam: Tensor) -> Tensor:
     """Return the terms [B, m] of D(lam), differentiable by the scores.
 
-    Their gradient is q(lam) (see `kernels.dual`). This is exact at every lam, because lam is held
-    constant. Second derivatives take into account that lam depends on the scores.
+    Their gradient is q(lam) (see `kernels.dual`): first derivatives hold lam constant, which is
+    exact at convergence. Second derivatives take into account that lam depends on the scores.
     """
     if torch.compiler.is_compiling():  # graphs have first derivatives only
         return edge_log_sums(folded, lam)
@@ -171,7 +171,7 @@ def _solve(
         lam = lam.detach().requires_grad_()
         scores = [x.detach().requires_grad_() for x in scores]
         edges = edge_log_sums(folded.with_scores(*scores), lam)
-        (flow,) = torch.autograd.grad(edges.sum(), lam, create_graph=True)
+        (dual_gradient,) = torch.autograd.grad(edges.sum(), lam, create_graph=True)
     with torch.no_grad():
         # The mass through each tag has the scale of the diagonal of H: a good preconditioner.
         incoming, outgoing = incoming_outgoing(folded, lam)
@@ -182,13 +182,13 @@ def _solve(
         preconditioner = torch.where(folded.interior_live, 1 / mass.clamp(min=tiny), 0.0)
 
         def hessian(v: Tensor) -> Tensor:
-            (curvature,) = torch.autograd.grad(flow, lam, v, retain_graph=True)
+            (curvature,) = torch.autograd.grad(dual_gradient, lam, v, retain_graph=True)
             # H is singular: it maps a constant per position to zero. Adding mass mass^T makes it
             # regular.
             return curvature * folded.interior_live + mass * (mass * v).sum(-1, keepdim=True)
 
         v = _conjugate_gradient(hessian, grad * folded.interior_live, preconditioner)
-    return torch.autograd.grad(flow, scores, -v)
+    return torch.autograd.grad(dual_gradient, scores, -v)
 
 
 def _conjugate_gradient(

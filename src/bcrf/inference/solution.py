@@ -44,7 +44,7 @@ class Solution(ABC):
         self._cache: dict[str, Any] = {}  # `cached_property` stores values here in a graph
 
     def __repr__(self) -> str:
-        return repr(self.chain).replace("LinearChain", type(self).__name__.lstrip("_"), 1)
+        return repr(self.chain).replace("LinearChain", type(self).__name__, 1)
 
     @property
     def requires_grad(self) -> bool:
@@ -54,7 +54,11 @@ class Solution(ABC):
     @cached_property
     @abstractmethod
     def value(self) -> Tensor:
-        """[B], differentiable: A(w) of a CRF, B(w) of a Bregman CRF; 0 for an empty sentence."""
+        """[B], differentiable; 0 for an empty sentence.
+
+        It is A(w) for `ForwardBackward`, the upper bound D(lam) of B(w) for `Bregman`, and a lower
+        bound of A(w) for `MeanField`.
+        """
 
     @abstractmethod
     def tag_probabilities(self) -> Tensor:

@@ -11,7 +11,7 @@ from ..chain import PAD, LinearChain
 from ..checks import check_count
 from ..compat.graph_padding import pad_for_graph, remove_graph_padding
 from ..diagnosis import check_sums
-from ..kernels import KERNELS, check_backend, custom_ops, native, select_backend
+from ..kernels import BACKEND_MODULES, check_backend, custom_ops, native, select_backend
 from ..kernels.folded_chain import FoldedChain, fold
 from ..numerics.logspace import widest_dtype
 
@@ -44,7 +44,7 @@ def viterbi(chain: LinearChain, backend: str = "auto") -> tuple[Tensor, Tensor]:
         return best_score(chain, *found), found[0]
     problem = pad_for_graph(chain)
     with torch.no_grad():
-        tags = KERNELS[selected].best_paths(fold(problem.detach()))
+        tags = BACKEND_MODULES[selected].best_paths(fold(problem.detach()))
     score = check_sums("score of the best sequence", problem.score(tags))
     return score, chain.pad(remove_graph_padding(tags))
 

@@ -18,14 +18,14 @@ from ..compat.private_torch import may_be_exporting, must_stay_in_torch
 from . import native, pytorch, reference
 from .folded_chain import FoldedChain
 
-__all__ = ["Backend", "Kernel", "backends", "check_backend", "select_backend"]
+__all__ = ["Backend", "BackendModule", "backends", "check_backend", "select_backend"]
 
 Backend = Literal["native", "custom_op", "torch", "naive"]
 """The implementation that runs a call: compiled kernels, the operators that call them in a graph,
 vectorised torch code, or the reference code."""
 
 
-class Kernel(Protocol):
+class BackendModule(Protocol):
     """The functions of a kernel module; the docstrings of `reference` define what they compute."""
 
     def project(
@@ -48,7 +48,7 @@ class Kernel(Protocol):
         """Return the tags [B, n] of a best path; without gradient."""
 
 
-KERNELS: dict[Backend, Kernel] = {
+BACKEND_MODULES: dict[Backend, BackendModule] = {
     "naive": reference,
     "torch": pytorch,
     "native": native,

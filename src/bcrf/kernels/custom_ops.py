@@ -1,7 +1,8 @@
 """The compiled kernels as torch operators (`torch.ops.bcrf`), for graphs of torch.compile.
 
-In eager mode the library calls the kernels directly, which is faster. If a sentence has no answer,
-an operator raises an error, because it cannot run the torch code instead, as an eager call does.
+In eager mode the library calls the kernels directly, which is faster. If a sentence is invalid, an
+eager call runs the torch code, which finds the reason. An operator cannot do that: it raises an
+error that names no sentence.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from . import native
 
-__all__ = ["bregman", "bregman_flow", "certified", "crf", "most_probable", "viterbi"]
+__all__ = ["bregman", "bregman_result", "certified", "crf", "most_probable", "viterbi"]
 
 T = TypeVar("T")
 
@@ -22,7 +23,7 @@ T = TypeVar("T")
 def _answer(found: T | None) -> T:
     if found is None:
         raise ValueError(
-            "a sentence has no answer: a score is NaN or +inf, a length or tag is out of range, a "
+            "a sentence is invalid: a score is NaN or +inf, a length or tag is out of range, a "
             "gold tag or transition is removed (-inf), no path is left, or the scores are so large "
             "that their sum overflows; "
             "the same call in eager mode says where"
@@ -66,8 +67,8 @@ def bregman(
     return _filled(_answer(found))
 
 
-@torch.library.custom_op("bcrf::bregman_flow", mutates_args=())
-def bregman_flow(
+@torch.library.custom_op("bcrf::bregman_result", mutates_args=())
+def bregman_result(
     unary: Tensor,
     pair: Tensor,
     lengths: Tensor,
@@ -134,7 +135,7 @@ def _fake_gradients(unary: Tensor, pair: Tensor, *rest: Any) -> tuple[Tensor, Te
 
 crf.register_fake(_fake_gradients)
 bregman.register_fake(_fake_gradients)
-bregman_flow.register_fake(
+bregman_result.register_fake(
     lambda unary, *rest: (
         _per_sentence(unary),
         _per_sentence(unary),

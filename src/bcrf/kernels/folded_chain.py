@@ -23,10 +23,10 @@ import torch
 from torch import Tensor
 
 from ..chain import LinearChain
-from ..checks import values_visible
+from ..checks import values_readable
 from ..compat.caching import cached_property
 from ..diagnosis import check_data, check_paths
-from ..numerics.logspace import exponential, log_matmul
+from ..numerics.logspace import log_matmul, scaled_exp
 from ..numerics.trimming import live_tags
 
 __all__ = ["FoldedChain", "Transitions", "checked_scores", "fold"]
@@ -52,14 +52,14 @@ class Transitions:
 
     @cached_property
     def _exponential(self) -> tuple[Tensor, Tensor]:
-        return exponential(self.scores)
+        return scaled_exp(self.scores)
 
     def __getitem__(self, edges: slice) -> Transitions:
         """Return the transitions of some edges."""
         if self.shared:
             return self
         part = Transitions(self.scores[:, edges])
-        if values_visible(self.scores):
+        if values_readable(self.scores):
             exp, peak = self._exponential
             part.__dict__["_exponential"] = (exp[:, edges], peak[:, edges])
         return part
@@ -78,7 +78,7 @@ class Transitions:
             # Not `[self] * m`: torch.compile of torch 2.7 fails if m is symbolic.
             return [self for _ in range(m)]
         parts = [Transitions(scores) for scores in self.edge_scores(m)]
-        if exponentials and values_visible(self.scores):
+        if exponentials and values_readable(self.scores):
             shares = zip(*(x.unbind(1) for x in self._exponential), strict=True)
             for part, share in zip(parts, shares, strict=True):
                 part.__dict__["_exponential"] = share
@@ -93,7 +93,7 @@ class Transitions:
         return self._product(y, self.scores.mT, transpose=True)
 
     def _product(self, x: Tensor, scores: Tensor, transpose: bool) -> Tensor:
-        exp, peak = self._exponential if values_visible(x) else (None, None)
+        exp, peak = self._exponential if values_readable(x) else (None, None)
         if exp is not None and transpose:
             exp = exp.mT
         if self.shared:
@@ -237,7 +237,7 @@ def _trim(chain: LinearChain) -> tuple[Tensor, Tensor, Tensor]:
     """Return the scores with 0 beyond the lengths, and the live tags."""
     inside = chain.mask.unsqueeze(-1)
     transitions = chain.pair_scores
-    if values_visible(chain.unary) and _all_finite(chain.unary) and _all_finite(transitions):
+    if values_readable(chain.unary) and _all_finite(chain.unary) and _all_finite(transitions):
         return chain.unary, transitions, inside.expand_as(chain.unary)
     unary, transitions = _clear_padding(chain, transitions)
     nodes = (unary != -math.inf) & inside

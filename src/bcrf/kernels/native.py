@@ -2,7 +2,7 @@
 
 The kernels take unary [B, n, T], pair [T, T] or [B, n-1, T, T] and lengths [B] on the CPU. They
 solve whole sentences: they fold, trim and check the scores themselves. Each function returns None
-if a sentence has no answer: a score is NaN or +inf, a tag is out of range or removed, no path is
+if a sentence is invalid: a score is NaN or +inf, a tag is out of range or removed, no path is
 left, or a value overflows. The caller then runs the torch code, which raises an error that says
 what is wrong (`bcrf.diagnosis`).
 """
@@ -180,7 +180,7 @@ def bregman(
 
     See `crf` for the other arguments.
     """
-    omegas, first, tolerance, gauge_right, _ = settings
+    *steps, _ = _extension_arguments(settings)
     found = _native.bregman(
         unary,
         pair,
@@ -191,10 +191,7 @@ def bregman(
         every_edge,
         in_float64,
         torch.get_num_threads(),
-        omegas,
-        first,
-        -1.0 if tolerance is None else tolerance,
-        gauge_right,
+        *steps,
     )
     return None if found is None else ValueAndGradient(*found)
 
@@ -203,7 +200,9 @@ def bregman_result(
     unary: Tensor, pair: Tensor, lengths: Tensor | None, settings: ProjectionSettings
 ) -> BregmanResult | None:
     """Run the projections; return the value, residual, dual point and tag marginals."""
-    found = _native.flow(unary, pair, lengths, torch.get_num_threads(), *_plain(settings))
+    found = _native.bregman_result(
+        unary, pair, lengths, torch.get_num_threads(), *_extension_arguments(settings)
+    )
     return None if found is None else BregmanResult(*found)
 
 
@@ -217,7 +216,7 @@ def most_probable(
     """Return the most probable tag of each position, [B, n], -100 beyond the length."""
     threads = torch.get_num_threads()
     tags: Tensor | None = _native.most_probable(
-        unary, pair, lengths, threads, *_plain(settings), temperature
+        unary, pair, lengths, threads, *_extension_arguments(settings), temperature
     )
     return tags
 
@@ -240,7 +239,7 @@ def certified(
     temperature: float,
     in_float64: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Return tags and score as `viterbi` does, and bool [B]: did the projections prove them?"""
+    """Return tags and score as `viterbi` does, and bool [B]: True where the tags are certified."""
     found: tuple[Tensor, Tensor, Tensor] | None = _native.certified(
         unary, pair, lengths, in_float64, torch.get_num_threads(), omegas, temperature
     )
@@ -293,14 +292,14 @@ def scale(grad: Tensor, by_unary: Tensor | None, by_pair: Tensor | None) -> bool
     return found
 
 
-def _plain(settings: ProjectionSettings) -> tuple[Any, ...]:
+def _extension_arguments(settings: ProjectionSettings) -> tuple[Any, ...]:
     """Return `settings` as the extension takes them, with -1 for a tolerance of None."""
     omegas, first, tolerance, *rest = settings
     return (omegas, first, -1.0 if tolerance is None else tolerance, *rest)
 
 
-# The functions of the `Kernel` protocol. Messages must be differentiable to any order, so this
-# module imports `backward_messages` and `forward_messages` from the torch backend.
+# The functions of the `BackendModule` protocol. Messages must be differentiable to any order, so
+# this module imports `backward_messages` and `forward_messages` from the torch backend.
 
 
 def project(
@@ -312,7 +311,7 @@ def project(
 ) -> Tensor:
     """Return lam after the projections on a folded chain: see `reference.project`."""
     tensors = (folded.left, folded.right, folded.transitions.scores, folded.lengths, lam)
-    steps = (omegas, first, -1.0 if tolerance is None else tolerance)
+    steps = _extension_arguments(ProjectionSettings(omegas, first, tolerance, False, False))[:3]
     found: Tensor | None = _native.project(*tensors, torch.get_num_threads(), *steps)
     # None: a score is NaN, and checks are off. The torch code propagates the NaN.
     return pytorch.project(folded, lam, omegas, first, tolerance) if found is None else found

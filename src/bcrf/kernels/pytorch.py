@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import values_visible
+from ..checks import values_readable
 from ..compat.control_flow import Step, is_static, is_tracing, loop
 from ..numerics.associative_scan import suffix_products
 from ..numerics.logspace import log_matmul, widest_dtype
@@ -48,7 +48,7 @@ def project(
     for k, planned in enumerate(omegas):
         close = residual(folded, lam).view(-1, 1, 1) <= tolerance
         running = running & ~(close & (relax == 1))
-        if values_visible(lam) and not bool(running.any()):
+        if values_readable(lam) and not bool(running.any()):
             break
         finish = close if k < len(omegas) - 1 else torch.ones_like(close)
         relax = torch.where(finish, one, planned)

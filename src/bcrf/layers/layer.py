@@ -6,22 +6,28 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..chain import PAD, LinearChain
 from ..checks import check_count
-from ..compat.private_torch import must_stay_in_torch
 from ..decoding import DecoderChoice, check_layer_decoder, decode_for_layer
-from ..inference import ForwardBackward, SolverLike, k_best, sample
+from ..inference import SolverLike, sample
 from ..inference.compiled import CompiledSolver
 from ..losses import loss, partial_loss
 from ..structure import Structure
-from .masks import PreparedBatch, batch_layout, check_arguments, raise_located
-from .probabilities import Span, converged_solution, distribution, locate_spans, span_probabilities
-from .transitions import TransitionParameters, transition_scores
+from .masks import PreparedBatch, prepare_batch, raise_located
+from .probabilities import (
+    Span,
+    converged_solution,
+    distribution,
+    locate_spans,
+    log_probabilities,
+    most_probable_sequences,
+    span_probabilities,
+)
+from .transitions import TransitionParameters
 
 __all__ = ["ChainLayer", "Reduction"]
-
 
 Reduction = Literal["none", "sum", "mean", "token_mean"]
 _REDUCTIONS = get_args(Reduction)
@@ -49,12 +55,14 @@ class ChainLayer(TransitionParameters):
         constraints: which tags may start a sentence, end it and follow each other.
         penalty: None: forbidden tags and transitions are removed from the model, and gold tags that
             use them are an error. A number: the cost of each use, in the loss and in decoding.
-        decoder: "map" (a best sequence, by the method that is faster on the device), "viterbi" or
-            "certified" (a best sequence, by this method); "mbr" (the most probable tag of each
+        decoder: "map" (a best sequence: by Viterbi on a CPU, by certified decoding on other
+            devices), "viterbi" or "certified" (a best sequence, by this method);
+            "mbr" (the most probable tag of each
             position, by `solver`), "constrained_mbr" (among the sequences that the constraints
             allow, the one with the highest expected number of correct tags), or another solver (the
             most probable tag of each position, by that solver).
-        temperature: of the last three decoders; the paper decodes with `Bregman(10)` at 0.1.
+        temperature: of the last three decoders; the paper decodes with
+            `Bregman.paper(10)` at 0.1.
         shared_transitions: whether there is a parameter `transitions` [T, T].
         start_end: whether there are parameters `start_transitions` and `end_transitions` [T].
 
@@ -133,69 +141,7 @@ class ChainLayer(TransitionParameters):
             >>> bcrf.entropy(chain).shape
             torch.Size([2])
         """
-        return self._prepare(emissions, mask, transitions).chain
-
-    def _prepare(
-        self,
-        emissions: Tensor,
-        mask: Tensor | None,
-        transitions: Tensor | None,
-        tags: Tensor | None = None,
-        allowed: Tensor | None = None,
-        separate_start_end: bool = False,
-    ) -> PreparedBatch:
-        """Check the arguments of a method, and return the batch as solvers take it.
-
-        With `separate_start_end` the chain does not contain the start and end scores. The result
-        has them in a field of their own.
-        """
-        check_arguments(emissions, tags, allowed, transitions, self.num_tags, self.batch_first)
-        device = emissions.device
-        # Whether Python can read values without a cost; computed once for all steps below.
-        visible = (
-            not torch.compiler.is_compiling()
-            and device.type == "cpu"
-            and type(emissions) in (Tensor, nn.Parameter)
-            and not must_stay_in_torch()
-        )
-        shape = emissions.shape[:2]
-        if not self.batch_first:
-            emissions = emissions.transpose(0, 1)
-            tags, allowed = (None if x is None else x.transpose(0, 1) for x in (tags, allowed))
-        if tags is not None:
-            tags = tags.to(device, torch.int64)
-        layout = batch_layout(
-            mask, tags, shape, device, self.batch_first, self._first_required, visible
-        )
-        if transitions is not None and transitions.dim() == 4:
-            transitions = layout.compact_pairs(self._swap_axes(transitions))
-        if layout.order is not None:
-            emissions = layout.compact(emissions)
-            tags = None if tags is None else layout.compact(tags)
-        if allowed is not None:
-            allowed = layout.compact(allowed.to(device))
-        own = (self.start_transitions, self.end_transitions, self.transitions)
-        dtype = emissions.dtype
-        for scores in (*own, transitions):
-            if scores is not None and scores.dtype is not dtype:
-                dtype = torch.promote_types(dtype, scores.dtype)
-        unary = emissions.to(torch.promote_types(dtype, torch.float32))
-        constraints = self._constraint_scores
-        start_end, pairs = transition_scores(unary, *own, transitions, constraints)
-        if pairs is not None and pairs.device != device:
-            raise ValueError(
-                f"emissions are on {device}, the layer's transitions on {pairs.device}"
-            )
-        lengths = layout.lengths
-        if lengths is None:
-            lengths = torch.full((unary.shape[0],), unary.shape[1], device=device)
-        # Shapes, dtypes and lengths are right: nothing to check again.
-        chain = LinearChain._new(unary, pairs, lengths, unary.dtype)
-        structure = constraints.structure if constraints and constraints.penalty is None else None
-        if start_end is not None and not separate_start_end:
-            chain = chain._add_start_end(start_end, visible and layout.lengths is None)
-            start_end = None
-        return PreparedBatch(chain, layout, dtype, tags, allowed, structure, start_end)
+        return prepare_batch(self, emissions, mask, transitions).chain
 
     def _swap_axes(self, x: Tensor, dim: int = 0) -> Tensor:
         """Swap axes `dim` and `dim` + 1 unless the caller's batch axis is the first."""
@@ -251,7 +197,7 @@ class ChainLayer(TransitionParameters):
             raise ValueError(f"expected tags or allowed, got {found}")
         solver = self.solver
         compiled = tags is not None and isinstance(solver, CompiledSolver)
-        batch = self._prepare(emissions, mask, transitions, tags, allowed, compiled)
+        batch = prepare_batch(self, emissions, mask, transitions, tags, allowed, compiled)
         chain = batch.chain
         try:
             if batch.tags is None:
@@ -265,7 +211,7 @@ class ChainLayer(TransitionParameters):
             raise_located(error, batch)
         if reduction in ("none", "sum"):
             return losses if reduction == "none" else losses.sum()
-        count = losses.shape[0] if reduction == "mean" else batch.chain.lengths.sum()
+        count = losses.shape[0] if reduction == "mean" else chain.lengths.sum()
         return losses.sum() / (max(count, 1) if isinstance(count, int) else count.clamp(min=1))
 
     nll = loss
@@ -300,7 +246,7 @@ class ChainLayer(TransitionParameters):
         self, emissions: Tensor, mask: Tensor | None, transitions: Tensor | None
     ) -> tuple[PreparedBatch, Tensor]:
         """Return the batch, and the tags [B, n] of its chain."""
-        batch = self._prepare(emissions, mask, transitions)
+        batch = prepare_batch(self, emissions, mask, transitions)
         decoder, rules = self.decoder, None
         if decoder == "constrained_mbr":
             rules = self.constraints
@@ -326,8 +272,9 @@ class ChainLayer(TransitionParameters):
         """Return the probability [B, n, T] of each tag at each position, differentiable.
 
         Args:
-            converge: only for `Bregman` solvers. True: run projections until convergence. False:
-                run as many as in training, which is faster and approximate. None: True in eager
+            converge: only for `Bregman` solvers. True: run projections until convergence (where
+                values cannot be read, such as on a GPU: at least 50 projections). False: run as
+                many as in training, which is faster and approximate. None: True in eager
                 mode, and False in compiled and exported programs, whose size grows with the number
                 of projections.
 
@@ -340,7 +287,7 @@ class ChainLayer(TransitionParameters):
         """
         if converge is None:
             converge = not torch.compiler.is_compiling()
-        batch = self._prepare(emissions, mask, transitions)
+        batch = prepare_batch(self, emissions, mask, transitions)
         try:
             solver, chain = self.solver, batch.chain
             solution = converged_solution(solver, chain) if converge else solver(chain)
@@ -382,14 +329,13 @@ class ChainLayer(TransitionParameters):
         It is 0 for sequences that the constraints forbid. A tag of -100 removes its position, as
         in `loss`.
         """
-        batch = self._prepare(emissions, mask, transitions, tags)
+        batch = prepare_batch(self, emissions, mask, transitions, tags)
         assert batch.tags is not None
         try:
-            model = distribution(self.solver, batch.chain)
-            found = model.score(batch.tags) - ForwardBackward()(model).value
+            found = log_probabilities(distribution(self.solver, batch.chain), batch.tags)
         except ValueError as error:
             raise_located(error, batch)
-        found = found.clamp(max=0.0).to(batch.chain.unary.dtype)
+        found = found.to(batch.chain.unary.dtype)
         return found if log else torch.exp(found)
 
     def span_probability(
@@ -407,7 +353,7 @@ class ChainLayer(TransitionParameters):
                 position, the next ones are for the kept positions after it. An entry is a tag, or a
                 collection of alternative tags: [B, I, others] is a mention of exactly two words.
         """
-        batch = self._prepare(emissions, mask, transitions)
+        batch = prepare_batch(self, emissions, mask, transitions)
         if not len(spans):
             return batch.chain.unary.new_zeros(0)
         located = locate_spans(spans, batch.chain, batch.layout)
@@ -431,15 +377,13 @@ class ChainLayer(TransitionParameters):
             log probabilities [B, k] and tags [B, k, n] (the batch always first); -inf and -100
             where a sentence has fewer than k sequences.
         """
-        batch = self._prepare(emissions, mask, transitions)
+        batch = prepare_batch(self, emissions, mask, transitions)
         try:
-            model = distribution(self.solver, batch.chain)
-            scores, tags = k_best(model, k)
-            scores = scores - ForwardBackward()(model).value.unsqueeze(1)
+            found, tags = most_probable_sequences(distribution(self.solver, batch.chain), k)
         except ValueError as error:
             raise_located(error, batch)
         tags = batch.layout.restore_tags(tags.transpose(0, 1)).transpose(0, 1)
-        return scores.clamp(max=0.0).to(batch.chain.unary.dtype), tags
+        return found.to(batch.chain.unary.dtype), tags
 
     def sample(
         self,
@@ -451,7 +395,7 @@ class ChainLayer(TransitionParameters):
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """Return independent tag sequences [S, B, n] drawn from the model."""
-        batch = self._prepare(emissions, mask, transitions)
+        batch = prepare_batch(self, emissions, mask, transitions)
         try:
             tags = sample(distribution(self.solver, batch.chain), num_samples, generator)
         except ValueError as error:

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..chain import PAD, LinearChain
-from ..checks import Defect, checks_enabled, values_visible
+from ..checks import Defect, check_allowed, checks_enabled, values_readable
+from ..compat.private_torch import must_stay_in_torch
 from ..diagnosis import find_defect
 from ..kernels import native
 from ..structure import Structure
+from .transitions import transition_scores
+
+if TYPE_CHECKING:
+    from .layer import ChainLayer
 
 __all__ = [
     "Layout",
@@ -27,6 +32,7 @@ __all__ = [
     "check_arguments",
     "compact",
     "kept_positions",
+    "prepare_batch",
     "raise_located",
 ]
 
@@ -47,15 +53,15 @@ class Layout:
     order: Tensor | None = None
 
     @staticmethod
-    def of(keep: Tensor | None, visible: bool) -> Layout:
+    def of(keep: Tensor | None, readable: bool) -> Layout:
         """Return the layout that keeps the positions `keep` (bool [B, n]); None: all.
 
         Args:
-            visible: whether Python can read values without a cost (see `values_visible`).
+            readable: whether Python can read values without a cost (see `values_readable`).
         """
         if keep is None:
             return _FULL
-        if visible:
+        if readable:
             if bool(keep.all()):
                 return _FULL
             lengths = keep.sum(1)
@@ -102,16 +108,18 @@ class Layout:
         """Return compact `tags` [..., B, n] at the caller's positions, -100 where removed."""
         if self.order is None or self.keep is None:
             return tags  # beyond the lengths they are -100 already
-        found = tags.gather(-1, _slots(self.keep).expand_as(tags))
+        found = tags.gather(-1, _compact_positions(self.keep).expand_as(tags))
         return torch.where(self.keep, found, PAD)
 
     def restore(self, x: Tensor) -> Tensor:
         """Return compact `x` [B, n, K] at the caller's positions, 0 where removed."""
         if self.order is None or self.keep is None:
             return x  # beyond the lengths it is 0 already
-        return torch.where(self.keep.unsqueeze(-1), _take_rows(x, _slots(self.keep)), 0.0)
+        return torch.where(
+            self.keep.unsqueeze(-1), _take_rows(x, _compact_positions(self.keep)), 0.0
+        )
 
-    def slot(self, sentence: int, position: int) -> int | None:
+    def compact_position(self, sentence: int, position: int) -> int | None:
         """Return the compact position of the caller's `position`; None if it is removed."""
         if self.keep is None:
             return position
@@ -144,7 +152,7 @@ def batch_layout(
     device: torch.device,
     batch_first: bool,
     first_required: bool,
-    visible: bool,
+    readable: bool,
 ) -> Layout:
     """Return the layout of a batch. A position is removed by `mask`, or by -100 in `tags`.
 
@@ -153,7 +161,7 @@ def batch_layout(
         tags: [B, n].
         shape: the required shape of `mask`.
         first_required: whether it is an error if `mask` removes the first position of a sentence.
-        visible: whether Python can read values without a cost.
+        readable: whether Python can read values without a cost.
     """
     keep = None
     if mask is not None:
@@ -165,19 +173,19 @@ def batch_layout(
             keep = keep.transpose(0, 1)
     if keep is None and tags is None:
         return _FULL
-    if visible and native.UNAVAILABLE is None:
+    if readable and native.UNAVAILABLE is None:
         scan = native.scan_mask(keep, tags)
         if keep is not None and first_required and not scan.mask_keeps_first:
             _check_first(keep)
         if scan.keep is None:
             return _FULL
-        return Layout(scan.keep, scan.lengths) if scan.compact else Layout.of(scan.keep, visible)
+        return Layout(scan.keep, scan.lengths) if scan.compact else Layout.of(scan.keep, readable)
     if keep is not None and first_required and keep.shape[1]:
         _check_first(keep)
     if tags is not None:
         labelled = tags != PAD
         keep = labelled if keep is None else keep & labelled
-    return Layout.of(keep, visible)
+    return Layout.of(keep, readable)
 
 
 def _check_first(keep: Tensor) -> None:
@@ -192,7 +200,7 @@ def _check_first(keep: Tensor) -> None:
             )
 
 
-def _slots(keep: Tensor) -> Tensor:
+def _compact_positions(keep: Tensor) -> Tensor:
     """Return the compact position [B, n] of each kept position."""
     return (keep.cumsum(1) - 1).clamp(min=0)
 
@@ -235,7 +243,7 @@ def compact(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     if x.dim() < 2:
         raise ValueError(f"x must be [B, n, ...], got {list(x.shape)}")
     keep = kept_positions(mask, x.shape[:2], "[B, n]", x.device)
-    layout = Layout.of(keep, values_visible(keep))
+    layout = Layout.of(keep, values_readable(keep))
     lengths = keep.sum(1, keepdim=True)
     return layout.compact(x), torch.arange(x.shape[1], device=x.device) < lengths
 
@@ -309,13 +317,7 @@ def check_arguments(
         if tags.dtype is torch.bool or tags.is_floating_point() or tags.is_complex():
             raise TypeError(f"tags must be integers, got {tags.dtype}")
     if allowed is not None:
-        if not isinstance(allowed, Tensor) or allowed.dtype is not torch.bool:
-            kind = allowed.dtype if isinstance(allowed, Tensor) else type(allowed).__name__
-            raise TypeError(f"allowed must be a bool tensor, got {kind}")
-        if allowed.shape != shape:
-            raise ValueError(
-                f"allowed must be {axes}, T] = {list(shape)}, got {list(allowed.shape)}"
-            )
+        check_allowed(allowed, shape, f"{axes}, T]")
     if transitions is not None:
         _check_transitions(transitions, shape, batch_first)
 
@@ -333,6 +335,67 @@ def _check_transitions(transitions: Tensor, shape: torch.Size, batch_first: bool
             f"transitions must be [T, T] = {[tags, tags]} or {axes} = {[*pairs, tags, tags]}, "
             f"got {list(transitions.shape)}"
         )
+
+
+def prepare_batch(
+    layer: ChainLayer,
+    emissions: Tensor,
+    mask: Tensor | None,
+    transitions: Tensor | None,
+    tags: Tensor | None = None,
+    allowed: Tensor | None = None,
+    separate_start_end: bool = False,
+) -> PreparedBatch:
+    """Check the arguments of a layer's method, and return the batch as solvers take it.
+
+    With `separate_start_end`, start and end scores are a field of the result, not in the chain.
+    """
+    batch_first = layer.batch_first
+    check_arguments(emissions, tags, allowed, transitions, layer.num_tags, batch_first)
+    device = emissions.device
+    # Whether Python can read values without a cost (`must_stay_in_torch` includes vmap).
+    readable = (
+        not torch.compiler.is_compiling()
+        and device.type == "cpu"
+        and type(emissions) in (Tensor, nn.Parameter)
+        and not must_stay_in_torch()
+    )
+    shape = emissions.shape[:2]
+    if not batch_first:
+        emissions = emissions.transpose(0, 1)
+        tags, allowed = (None if x is None else x.transpose(0, 1) for x in (tags, allowed))
+    if tags is not None:
+        tags = tags.to(device, torch.int64)
+    layout = batch_layout(mask, tags, shape, device, batch_first, layer._first_required, readable)
+    if transitions is not None and transitions.dim() == 4:
+        transitions = layout.compact_pairs(
+            transitions if batch_first else transitions.transpose(0, 1)
+        )
+    if layout.order is not None:
+        emissions = layout.compact(emissions)
+        tags = None if tags is None else layout.compact(tags)
+    if allowed is not None:
+        allowed = layout.compact(allowed.to(device))
+    own = (layer.start_transitions, layer.end_transitions, layer.transitions)
+    dtype = emissions.dtype
+    for scores in (*own, transitions):
+        if scores is not None and scores.dtype is not dtype:
+            dtype = torch.promote_types(dtype, scores.dtype)
+    unary = emissions.to(torch.promote_types(dtype, torch.float32))
+    constraints = layer._constraint_scores
+    start_end, pairs = transition_scores(unary, *own, transitions, constraints)
+    if pairs is not None and pairs.device != device:
+        raise ValueError(f"emissions are on {device}, the layer's transitions on {pairs.device}")
+    lengths = layout.lengths
+    if lengths is None:
+        lengths = torch.full((unary.shape[0],), unary.shape[1], device=device)
+    # Shapes, dtypes and lengths are right: nothing to check again.
+    chain = LinearChain._new(unary, pairs, lengths, unary.dtype)
+    structure = constraints.structure if constraints and constraints.penalty is None else None
+    if start_end is not None and not separate_start_end:
+        chain = chain._add_start_end(start_end, readable and layout.lengths is None)
+        start_end = None
+    return PreparedBatch(chain, layout, dtype, tags, allowed, structure, start_end)
 
 
 def raise_located(error: ValueError, batch: PreparedBatch) -> NoReturn:

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from ..chain import LinearChain
-from ..checks import checks_enabled, values_visible
-from ..inference import Bregman, ForwardBackward, Solution, SolverLike
+from ..checks import checks_enabled, values_readable
+from ..inference import Bregman, ForwardBackward, Solution, SolverLike, k_best
 from ..numerics.logspace import widest_dtype
 from .masks import Layout
 
@@ -27,6 +27,8 @@ __all__ = [
     "converged_solution",
     "distribution",
     "locate_spans",
+    "log_probabilities",
+    "most_probable_sequences",
     "span_probabilities",
 ]
 
@@ -51,7 +53,7 @@ def converged_solution(solver: SolverLike, chain: LinearChain) -> Solution:
     """
     if not isinstance(solver, Bregman):
         return solver(chain)
-    if not values_visible(chain.unary):
+    if not values_readable(chain.unary):
         iterations = max(solver.iterations, _ITERATIONS)
         return Bregman(iterations, backend=solver.backend)(chain)
     chain = chain.to(widest_dtype(chain.device))
@@ -76,6 +78,17 @@ def distribution(solver: SolverLike, chain: LinearChain) -> LinearChain:
     if isinstance(solver, ForwardBackward):
         return chain
     return converged_solution(solver, chain).as_chain()
+
+
+def log_probabilities(model: LinearChain, tags: Tensor) -> Tensor:
+    """Return the log probability [B] of the sequences `tags` [B, n] under the CRF `model`."""
+    return (model.score(tags) - ForwardBackward()(model).value).clamp(max=0.0)
+
+
+def most_probable_sequences(model: LinearChain, k: int) -> tuple[Tensor, Tensor]:
+    """Return log probabilities [B, k] and tags [B, k, n] of the k best sequences of a CRF."""
+    scores, tags = k_best(model, k)
+    return (scores - ForwardBackward()(model).value.unsqueeze(1)).clamp(max=0.0), tags
 
 
 def span_probabilities(model: LinearChain, sets: Tensor, sentence: Tensor, first: Tensor) -> Tensor:
@@ -129,7 +142,7 @@ def _located_span(
     name, num_tags = f"spans[{number}]", chain.num_tags
     if not 0 <= sentence < chain.batch_size:
         raise ValueError(f"{name}: sentence {sentence} is not in 0..{chain.batch_size - 1}")
-    first = layout.slot(sentence, position)
+    first = layout.compact_position(sentence, position)
     length = int(chain.lengths[sentence])
     if first is None or not 0 <= first < length:
         raise ValueError(f"{name}: sentence {sentence} keeps no position {position}")

@@ -62,8 +62,8 @@ class ConstraintScores:
             None if bool(allowed.all()) else allowed
             for allowed in (start_end, self.structure.follow)
         ]
-        # We compute the scores on the default device now: a compiled function would notice if
-        # `_placed` changed later.
+        # We compute the scores on the default device now. If `_placed` changed later, torch.compile
+        # would compile the function again.
         default = torch.empty(0)
         self._placed = self._scores(default.device, promote_to_working(default.dtype))
 

@@ -12,15 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import values_visible
+from ..checks import values_readable
 
 __all__ = [
     "clamp_rounding",
-    "exponential",
     "log_matmul",
     "log_softmax",
     "logsumexp",
     "matmul",
+    "scaled_exp",
     "softmax",
     "widest_dtype",
 ]
@@ -122,12 +122,12 @@ def log_matmul(
     Args:
         a: [..., R, S].
         b: [..., S, T], broadcast against `a`.
-        exp_b, peak_b: the result of `exponential(b)`, if several products share it.
+        exp_b, peak_b: the result of `scaled_exp(b)`, if several products share it.
     """
-    if not values_visible(a):
+    if not values_readable(a):
         return logsumexp(a.unsqueeze(-1) + b.unsqueeze(-3), -2)
     if exp_b is None or peak_b is None:
-        exp_b, peak_b = exponential(b)
+        exp_b, peak_b = scaled_exp(b)
     peak_a = _peak(a, -1)
     mass = matmul(torch.exp(a - peak_a), exp_b)
     info = torch.finfo(mass.dtype)
@@ -142,7 +142,7 @@ def log_matmul(
     return _redo_rows(out, a, b, (low & present).any(-1))
 
 
-def exponential(b: Tensor) -> tuple[Tensor, Tensor]:
+def scaled_exp(b: Tensor) -> tuple[Tensor, Tensor]:
     """Return exp(b - peak) and the peak [..., 1, 1] of each matrix [..., S, T]."""
     peak = _peak(b, (-2, -1))
     return torch.exp(b - peak), peak

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..checks import values_visible
+from ..checks import values_readable
 from ..compat.control_flow import fixpoint, is_tracing
 from .associative_scan import suffix_products
 
@@ -40,7 +40,7 @@ def live_tags(allowed_nodes: Tensor, allowed_pairs: Tensor, lengths: Tensor) -> 
         return allowed_nodes.clone()
     position = torch.arange(n, device=allowed_nodes.device)
     last = (position == lengths.unsqueeze(-1) - 1).unsqueeze(-1)
-    if values_visible(allowed_nodes):
+    if values_readable(allowed_nodes):
         return _live_by_loop(allowed_nodes, allowed_pairs, last)
     if is_tracing():
         inside = (position < lengths.unsqueeze(-1)).unsqueeze(-1)

@@ -8,13 +8,14 @@ nested dataclasses from a table. Values are never converted: the text "false" is
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Real
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from .suggestions import did_you_mean
 
 __all__ = [
     "COUNT",
@@ -113,13 +114,9 @@ def check_names(names: Iterable[object], known: Iterable[str], prefix: str = "")
     known = list(known)
     for name in names:
         if name not in known:
-            similar = difflib.get_close_matches(str(name), known, 1)
-            help_text = (
-                f"did you mean '{prefix}{similar[0]}'?"
-                if similar
-                else f"expected {', '.join(known)}"
-            )
-            raise ValueError(f"unknown setting '{prefix}{name!s:.60}'; {help_text}")
+            suggestion = did_you_mean(str(name), known, quote=f"'{prefix}{{}}'")
+            hint = suggestion or f"; expected {', '.join(known)}"
+            raise ValueError(f"unknown setting '{prefix}{name!s:.60}'{hint}")
 
 
 def _check_tables(kind: type[Any], values: object, prefix: str) -> None:

@@ -124,7 +124,7 @@ class ColumnsFormat(Format):
     ) -> Iterator[str]:
         if not self.composes:
             raise ValueError(
-                f"new sentences cannot be written as {self.name}; write the format columns instead"
+                f"new sentences cannot be written in the format {self.name}; use columns instead"
             )
         check_fields(words, "\t\r\n", "columns")
         return chain(map(_composed, words), ["\n"])

@@ -99,7 +99,7 @@ class ConlluFormat(Format):
             if line[0] == "#":
                 if started:
                     raise block.error(
-                        row, "a comment inside a sentence; expected an empty line before it"
+                        row, "found a comment inside a sentence; expected an empty line before it"
                     )
                 if text is None and line.startswith(_TEXT):
                     text = line[len(_TEXT) :].removeprefix(" ")
@@ -156,7 +156,7 @@ def _set_tag(fields: list[str], column: str, tag: str, probability: float | None
 def _wrong_count(line: str, found: int) -> str:
     hint = ""
     if not line.strip():
-        hint = "; an empty line must not hold white space"
+        hint = "; an empty line must not contain white space"
     elif found == 1:
-        hint = "; is this CoNLL-U? If not, give the format (--format)"
+        hint = "; if the file is not CoNLL-U, name its format (--format)"
     return f"found {found} tab-separated columns; expected {COLUMNS}{hint}"

@@ -42,8 +42,8 @@ class WordIds:
             raise block.error(
                 row,
                 f"found id {shorten(text)}; expected {expected}, or the empty node "
-                f"{self._word}.{self._empty + 1}, or a range from {expected} to a later word that "
-                "does not overlap another",
+                f"{self._word}.{self._empty + 1}, or a range that starts at {expected} and does "
+                "not overlap another range",
             )
 
     def finish(self, block: Block) -> None:

@@ -16,7 +16,7 @@ from .sentence import Format, Sentence, Word
 
 __all__ = ["JsonlFormat"]
 
-_TOO_DEEP = "expected a JSON object, but its values are nested too deeply; flatten them"
+_TOO_DEEP = "the values of the JSON object are nested too deeply; flatten them"
 
 
 class JsonlFormat(Format):
@@ -34,7 +34,9 @@ class JsonlFormat(Format):
     def tags(self, sentence: Sentence, column: str) -> list[str]:
         record = _record(sentence.block)
         if record.get("tags") is None:
-            raise sentence.error(0, f'no tags; expected "tags": [{len(sentence)} tags]')
+            raise sentence.error(
+                0, f'the sentence has no tags; expected "tags": [{len(sentence)} tags]'
+            )
         return [_tag_text(tag) for tag in record["tags"]]
 
     def fill_lines(
@@ -103,7 +105,7 @@ def _record(block: Block) -> dict[str, Any]:
     try:
         record = json.loads(line)
     except ValueError as error:
-        raise block.error(0, f"expected a JSON object, but: {error}") from error
+        raise block.error(0, f"expected a JSON object, found invalid JSON: {error}") from error
     except RecursionError as error:
         raise block.error(0, _TOO_DEEP) from error
     if not isinstance(record, dict):
@@ -121,7 +123,9 @@ def _record(block: Block) -> dict[str, Any]:
 def _check_tags(tags: Any, count: int, block: Block) -> None:
     if not isinstance(tags, list) or len(tags) != count:
         found = len(tags) if isinstance(tags, list) else shorten(tags)
-        raise block.error(0, f'"tags": expected a list of {count}, one per word, found {found}')
+        raise block.error(
+            0, f'"tags": expected a list of {count} tags, one per word, found {found}'
+        )
     for position, tag in enumerate(tags):
         options = tag if isinstance(tag, list) else [tag]
         if tag is not None and not (options and _is_list_of_words(options)):

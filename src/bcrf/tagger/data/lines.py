@@ -122,15 +122,17 @@ def _decode(stream: BinaryIO, name: str) -> Iterator[str]:
             raise DataError(
                 name,
                 number,
-                f"the line has more than {MAX_SENTENCE_BYTES:,} bytes; expected shorter lines that "
-                "end with a line feed: split the text into sentences",
+                f"the line has more than {MAX_SENTENCE_BYTES:,} bytes; split the text into "
+                "sentences, with a line feed after each line",
             )
         try:
             line = raw.decode("utf-8")
         except UnicodeDecodeError as error:
             found = f"byte 0x{raw[error.start]:02X} at offset {offset + error.start}"
             raise DataError(
-                name, number, f"expected UTF-8, found {found} of the file; convert it to UTF-8"
+                name,
+                number,
+                f"expected UTF-8, found {found} of the file; convert the file to UTF-8",
             ) from error
         offset += len(raw)
         del raw  # otherwise a long line would stay in memory until the next one is read

@@ -52,7 +52,7 @@ def surface(sentence: Sentence) -> Surface:
             found = text[start : start + len(word)]
             raise sentence.error(
                 position,
-                f"the text goes on with {shorten(found)}; expected the word {shorten(word)}",
+                f"expected the word {shorten(word)} in the text, found {shorten(found)}",
             )
         end = start + len(word)
         starts.append(start)
@@ -60,6 +60,6 @@ def surface(sentence: Sentence) -> Surface:
     if text[end:].strip():
         raise sentence.error(
             len(sentence) - 1,
-            f"the text goes on after the last word: {shorten(text[end:].strip())}",
+            f"the text continues after the last word: {shorten(text[end:].strip())}",
         )
     return Surface(text, ComputedSequence(len(starts), lambda i: (starts[i], ends[i])))

@@ -144,8 +144,8 @@ def check_fields(words: Sequence[Word], forbidden: str, format: str) -> None:
         for field in (word.form, word.tag):
             if not field or any(character in field for character in forbidden):
                 raise ValueError(
-                    f"{shorten(field)} cannot be written as {format}, where a field must not be "
-                    f"empty nor hold any of {', '.join(map(repr, forbidden))}; write JSONL instead"
+                    f"{shorten(field)} cannot be written as {format}; a field must not be empty "
+                    f"and must not contain {', '.join(map(repr, forbidden))}. Write JSONL instead"
                 )
 
 

@@ -40,9 +40,9 @@ class TextFormat(Format):
         column: str,
         probabilities: Sequence[float] | None = None,
     ) -> Iterator[str]:
-        raise ValueError("raw text has no place for tags; write conllu, columns or jsonl")
+        raise ValueError("raw text cannot hold tags; write conllu, columns or jsonl")
 
     def compose_lines(
         self, words: Sequence[Word], column: str, text: str | None = None
     ) -> Iterator[str]:
-        raise ValueError("raw text has no place for tags; write conllu, columns or jsonl")
+        raise ValueError("raw text cannot hold tags; write conllu, columns or jsonl")

@@ -90,7 +90,9 @@ class Vocabulary:
     def from_dict(cls, values: Mapping[str, Any]) -> Vocabulary:
         """Return the vocabulary from the values that `to_dict` returned."""
         if set(values) != {"tokens", "lowercase"}:
-            raise ValueError(f"a vocabulary has tokens and lowercase; got {', '.join(values)}")
+            raise ValueError(
+                f"a vocabulary has the fields tokens and lowercase; got {', '.join(values)}"
+            )
         tokens, lowercase = values["tokens"], values["lowercase"]
         if not (isinstance(tokens, list) and all(isinstance(token, str) for token in tokens)):
             raise ValueError("the tokens of a vocabulary must be a list of strings")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..files import atomic_write, read_limited
-from . import limits
+from . import download_limits
 from .errors import FetchError
 
 __all__ = [
@@ -47,14 +47,16 @@ def cache_folder() -> Path:
 def refuse_link(path: Path) -> Path:
     """Return `path`; raise FetchError if it is a symbolic link."""
     if path.is_symlink():
-        raise FetchError(f"{path} is a symbolic link, which is not followed; remove it, try again")
+        raise FetchError(
+            f"{path} is a symbolic link, which may lead anywhere; remove it, and try again"
+        )
     return path
 
 
 def read_small(path: Path) -> bytes:
-    """Return the content of a regular file of at most `limits.MAX_SMALL_FILE` bytes."""
+    """Return the content of a regular file of at most `download_limits.MAX_SMALL_FILE` bytes."""
     try:
-        return read_limited(path, limits.MAX_SMALL_FILE)
+        return read_limited(path, download_limits.MAX_SMALL_FILE)
     except OSError as error:
         raise FetchError(f"{path}: cannot be read: {error.strerror or error}") from error
 
@@ -73,7 +75,7 @@ def open_new(path: Path) -> BinaryIO:
 def _open(path: Path, mode: int) -> BinaryIO:
     refuse_link(path)
     if path.exists() and not path.is_file():
-        raise FetchError(f"{path} is not a regular file; remove it, try again")
+        raise FetchError(f"{path} is not a regular file; remove it, and try again")
     # With O_NOFOLLOW, opening a link that was created after the check raises OSError.
     flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     return os.fdopen(os.open(path, flags | mode, 0o666), "ab")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-from . import limits
+from . import download_limits
 from .cache import open_new, open_to_append, read_small, refuse_link
 from .errors import FetchError, FileMissing, import_optional
 
@@ -39,14 +39,17 @@ def read_url(url: str) -> bytes:
     with _request(url, {}) as response:
         content = b""
         try:
-            while len(content) <= limits.MAX_SMALL_FILE and (chunk := _read_chunk(response)):
+            while len(content) <= download_limits.MAX_SMALL_FILE and (
+                chunk := _read_chunk(response)
+            ):
                 content += chunk
         except _broken_connection_errors() as error:
             raise FetchError(f"{url}: the connection broke: {error}") from error
-    if len(content) > limits.MAX_SMALL_FILE:
+    if len(content) > download_limits.MAX_SMALL_FILE:
         raise FetchError(
-            f"{url}: has more than {limits.MAX_SMALL_FILE:,} bytes, the most that is read of a "
-            "checksum file; fetch from a folder with copies of the data files alone (--from FOLDER)"
+            f"{url}: has more than {download_limits.MAX_SMALL_FILE:,} bytes, the limit for a "
+            "checksum file; copy the data files without it to a folder, and fetch from there "
+            "(--from FOLDER)"
         )
     return content
 
@@ -95,7 +98,7 @@ class ResumableDownload:
     def _receive(self, url: str, response: Any, start: int, size: int | None) -> int:
         """Append the response to the partial file; return the size of the file."""
         received = start
-        limit = limits.MAX_DOWNLOAD if size is None else size
+        limit = download_limits.MAX_DOWNLOAD if size is None else size
         with open_to_append(self._part) as stream:
             try:
                 while received <= limit and (chunk := _read_chunk(response)):
@@ -135,10 +138,10 @@ def find_partial_download(url: str, part: Path, note: Path) -> tuple[int, str]:
 
 def check_size(origin: str, size: int) -> None:
     """Raise FetchError if a file of `size` bytes is too large."""
-    if size > limits.MAX_DOWNLOAD:
+    if size > download_limits.MAX_DOWNLOAD:
         raise FetchError(
-            f"{origin}: has more than {limits.MAX_DOWNLOAD:,} bytes, the most that is fetched; is "
-            "this a treebank?"
+            f"{origin}: has more than {download_limits.MAX_DOWNLOAD:,} bytes, the limit for a "
+            "download; check that this is a file of a treebank"
         )
 
 
@@ -155,8 +158,8 @@ def _announced_length(url: str, response: Any) -> int | None:
     # No file has a size of more than 18 digits, and int() refuses thousands of digits.
     if not (length.isascii() and length.isdigit() and len(length) <= 18):
         raise FetchError(
-            f"{url}: the server says Content-Length: {length[:40]!r}, where a number of bytes is "
-            f"expected; {_OTHER_SOURCE}"
+            f"{url}: the server sent Content-Length: {length[:40]!r}; expected a number of "
+            f"bytes; {_OTHER_SOURCE}"
         )
     return int(length)
 
@@ -176,14 +179,17 @@ def _check_range(url: str, response: Any, start: int) -> None:
     match = re.match(r"bytes (\d{1,18})-", sent)
     if match is None or int(match[1]) != start:
         raise FetchError(
-            f"{url}: requested the bytes from {start} on, the server sent "
+            f"{url}: bcrf requested the bytes from {start} on, but the server sent the range "
             f"{sent[:40]!r}; {_OTHER_SOURCE}"
         )
 
 
 def _interrupted(url: str, received: int, size: int | None) -> str:
     of_size = "" if size is None else f" of {size}"
-    return f"{url}: the connection broke after {received}{of_size} bytes; try again to get the rest"
+    return (
+        f"{url}: the connection broke after {received}{of_size} bytes; run the command again to "
+        "fetch the rest"
+    )
 
 
 # Requests
@@ -198,7 +204,7 @@ def _request(url: str, headers: dict[str, str]) -> Iterator[Any]:
     """
     response = _get(url, headers)
     try:
-        for _ in range(limits.MAX_REDIRECTS):
+        for _ in range(download_limits.MAX_REDIRECTS):
             location = response.headers.get("Location")
             if not (300 <= response.status_code < 400 and location):
                 break
@@ -236,8 +242,8 @@ def follow_redirect(url: str, location: str) -> str:
         is_allowed = False
     if not is_allowed:
         raise FetchError(
-            f"{url}: the server redirects to {location[:200]!r}, which is not followed: expected "
-            f"an address that starts with {' or '.join(allowed)}://"
+            f"{url}: the server redirects to {location[:200]!r}, which bcrf does not follow; "
+            f"expected an address that starts with {' or '.join(allowed)}://"
         )
     return target
 
@@ -255,14 +261,14 @@ def _get(url: str, headers: dict[str, str]) -> Any:
                 # Ranges and sizes of a compressed response would count compressed bytes.
                 headers={"Accept-Encoding": "identity", **headers},
                 auth=_send_no_credentials,
-                timeout=limits.TIMEOUT,
+                timeout=download_limits.TIMEOUT,
                 stream=True,
             )
     except ValueError as error:  # requests has several ValueErrors for wrong addresses
         raise FetchError(_invalid_address(url, error)) from error
     except (requests.RequestException, OSError) as error:
         raise FetchError(
-            f"cannot reach {urlsplit(url).netloc}: {_innermost(error)}. Without a connection, "
+            f"cannot reach {urlsplit(url).netloc}: {_innermost(error)}; without a connection, "
             "fetch from a folder that has copies of the files (--from FOLDER)"
         ) from error
 

@@ -105,5 +105,5 @@ def _existing_file(path: Path) -> Path:
     if not path.exists():
         raise FileMissing(f"{path} does not exist")
     if not path.is_file():
-        raise FetchError(f"{path} is not a regular file; expected a file, or nothing of that name")
+        raise FetchError(f"{path} is not a regular file; expected a regular file, or no file")
     return path

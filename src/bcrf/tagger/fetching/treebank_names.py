@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
+from ..suggestions import did_you_mean
 
 __all__ = ["DEFAULT_RELEASE", "TREEBANKS", "unknown_treebank"]
 
@@ -92,9 +92,8 @@ TREEBANKS = _repositories(_LANGUAGES)
 
 def unknown_treebank(name: str) -> str:
     """Return the error message for a name that is not in `TREEBANKS`."""
-    near = get_close_matches(name, TREEBANKS, n=3)
-    hint = f"; did you mean {' or '.join(near)}?" if near else ", which `bcrf data --list` shows."
+    hint = did_you_mean(name, TREEBANKS, count=3) or "; `bcrf data --list` lists the known names."
     return (
-        f"the treebank {name!r} is not in the table{hint} For any other treebank, give the "
+        f"unknown treebank {name!r}{hint} To fetch a treebank that is not in this list, give the "
         "address or folder of its files (--from)"
     )

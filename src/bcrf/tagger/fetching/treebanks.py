@@ -103,8 +103,11 @@ def fetch_treebank(
                 with atomic_write_bytes(refuse_link(folder / _SOURCE_FILE)) as stream:
                     stream.write(os.fsencode(f"{origin}\n"))  # a path may be invalid UTF-8
                 return Treebank(name, files, str(origin), fetched=True)
-    tried = ", ".join(f"{layout}{_file_name(name, 'train')}" for layout in layouts)
-    raise FileMissing(f"{origin} has no treebank {name}: there is no {tried}, nor dev or test")
+    tried = " or ".join(f"{layout}{_file_name(name, 'train')}" for layout in layouts)
+    raise FileMissing(
+        f"{origin} has no treebank {name}: there is no file {tried}, and no dev or test file of "
+        "the same name; check the name and the source (--from)"
+    )
 
 
 def load_cached_treebank(name: str, folder: Path) -> Treebank:
@@ -202,8 +205,8 @@ def _check_checksum(
         )
     if served is None and recorded is not None and checksum != recorded:
         raise FetchError(
-            f"{address}: the SHA-256 of the fetched file is {checksum}, but when it was fetched "
-            f"first it was {recorded}; delete {path.parent} to accept the new version"
+            f"{address}: the SHA-256 of the fetched file is {checksum}, but that of its first "
+            f"download was {recorded}; delete {path.parent} to accept the new version"
         )
 
 

@@ -28,7 +28,9 @@ def atomic_write_bytes(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     if target.is_dir():
         raise IsADirectoryError(f"{os.fspath(path)} is a folder; expected the path of a file")
     if not target.parent.is_dir():
-        raise FileNotFoundError(f"{os.fspath(path)}: there is no folder {target.parent}")
+        raise FileNotFoundError(
+            f"{os.fspath(path)}: there is no folder {target.parent}; create it first"
+        )
     if target.exists() and not target.is_file():
         with target.open("wb") as stream:
             yield stream

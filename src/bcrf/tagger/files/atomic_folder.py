@@ -139,8 +139,8 @@ def read_consistently(find: Callable[[], Path], read: Callable[[Path], _Result])
         raise missing
     raise OSError(
         errno.EBUSY,
-        f"was replaced during each of {_READ_ATTEMPTS} attempts to read it; read it when fewer "
-        "processes write to it",
+        f"the folder was replaced during each of {_READ_ATTEMPTS} attempts to read it; try again "
+        "when fewer processes write to it",
         str(folder),
     )
 

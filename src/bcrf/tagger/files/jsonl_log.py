@@ -126,7 +126,7 @@ class JsonlLog:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise JsonlError(f"{self.path}:{number}: is not JSON: {error}") from error
+            raise JsonlError(f"{self.path}:{number}: expected JSON: {error}") from error
         if not isinstance(row, dict):
             raise JsonlError(f"{self.path}:{number}: expected a JSON object, got {row!r:.60}")
         return row

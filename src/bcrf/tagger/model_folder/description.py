@@ -51,7 +51,7 @@ DESCRIPTION, WEIGHTS, ENCODER = "model.json", "model.safetensors", "encoder"
 _TRAINING_FILES = ("optimizer.safetensors", "training.json")
 
 # Names that the folder of a model may contain. A folder with other names is not replaced.
-_OWN = {DESCRIPTION, WEIGHTS, ENCODER, *_TRAINING_FILES}
+_MODEL_FILES = {DESCRIPTION, WEIGHTS, ENCODER, *_TRAINING_FILES}
 
 # The keys of `model.json`, except the checksums, with the types of their values.
 _VALUES: dict[str, type] = {
@@ -108,13 +108,13 @@ def check_replaceable(path: Path) -> None:
     if not path.exists():
         return
     if not path.is_dir():
-        raise FileExistsError(f"{path} is a file; expected a folder, or a path that is free")
+        raise FileExistsError(f"{path} is a file; expected a folder, or a path that does not exist")
     names = {entry.name for entry in path.iterdir()}
-    foreign = sorted(names - _OWN)
+    foreign = sorted(names - _MODEL_FILES)
     if foreign or (names and DESCRIPTION not in names):
         raise FileExistsError(
-            f"{path} holds other things than a model ({', '.join(foreign or sorted(names))[:60]}); "
-            "choose another folder"
+            f"{path} holds files that do not belong to a model "
+            f"({', '.join(foreign or sorted(names))[:60]}); choose another folder"
         )
 
 
@@ -142,8 +142,8 @@ def write_description(folder: Path, values: Mapping[str, Any]) -> None:
     content = json.dumps(document, ensure_ascii=False, indent=1).encode() + b"\n"
     if len(content) > MAX_DESCRIPTION_BYTES:
         raise ModelError(
-            f"{path}: would have {len(content):,} bytes; at most {MAX_DESCRIPTION_BYTES:,} can be "
-            "read again. Raise data.min_count to keep fewer words"
+            f"{path}: would have {len(content):,} bytes, but loading a model accepts at most "
+            f"{MAX_DESCRIPTION_BYTES:,}; raise data.min_count to keep fewer words"
         )
     path.write_bytes(content)
 
@@ -182,7 +182,7 @@ def refuse_python(folder: Path) -> None:
     for place in (folder, folder / ENCODER):
         for path in place.glob("*.py*"):
             raise ModelError(
-                f"{path}: is Python code; remove it, the folder of a model holds data only"
+                f"{path}: is Python code; remove it, because a model folder holds only data"
             )
 
 
@@ -255,20 +255,20 @@ def _check_schema(path: Path, document: Mapping[str, Any]) -> None:
         raise ModelError(f"{path}: unknown key {unknown[0]!r:.60}")
     files = document["files"]
     for name, found in files.items():
-        if not _may_belong(name):
-            raise ModelError(f"{path}: {name!r:.60} cannot be a file of a model")
+        if not _is_model_file(name):
+            raise ModelError(f"{path}: {name!r:.60} is not the name of a file of a model")
         if not (isinstance(found, str) and _DIGEST.fullmatch(found)):
             raise ModelError(f"{path}: expected the SHA-256 of {name!r:.60}, found {found!r:.60}")
     if WEIGHTS not in files:
-        raise ModelError(f"{path}: does not name {WEIGHTS} among the files of the model")
+        raise ModelError(f"{path}: its list of files lacks {WEIGHTS}")
     count = sum(name.startswith(f"{ENCODER}/") for name in files)
     if count > MAX_ENCODER_FILES:
         raise ModelError(
-            f"{path}: names {count} files of an encoder; at most {MAX_ENCODER_FILES} are read"
+            f"{path}: lists {count} files of an encoder; expected at most {MAX_ENCODER_FILES}"
         )
 
 
-def _may_belong(name: str) -> bool:
+def _is_model_file(name: str) -> bool:
     """Return whether a file with this path can be part of a model (other than `model.json`)."""
     if name in (WEIGHTS, *_TRAINING_FILES):
         return True

@@ -58,13 +58,17 @@ MAX_ITERATIONS = 10_000
 def check_labels(labels: object) -> None:
     """Raise if `labels` is a list with more than `MAX_LABELS` entries."""
     if isinstance(labels, list) and len(labels) > MAX_LABELS:
-        raise ValueError(f"labels: found {len(labels)}; a model may have at most {MAX_LABELS}")
+        raise ValueError(
+            f"labels: found {len(labels)} labels; a model may have at most {MAX_LABELS}"
+        )
 
 
 def check_network(config: ModelConfig) -> None:
     """Raise if a network has too many layers, or its objective too many iterations."""
     if config.layers > MAX_LAYERS:
-        raise ValueError(f"layers: found {config.layers}; a model may have at most {MAX_LAYERS}")
+        raise ValueError(
+            f"layers: found {config.layers} layers; a model may have at most {MAX_LAYERS}"
+        )
     check_methods(objective=config.objective)
 
 
@@ -74,7 +78,7 @@ def check_weights_size(weights: Iterable[Tensor]) -> None:
     if size > MAX_WEIGHTS_BYTES:
         raise ValueError(
             f"the network has weights of {size:,} bytes; a model may have at most "
-            f"{MAX_WEIGHTS_BYTES:,}. Choose a smaller width, hidden or score_width"
+            f"{MAX_WEIGHTS_BYTES:,}. Lower model.width, model.hidden or model.score_width"
         )
 
 
@@ -84,6 +88,6 @@ def check_methods(**names: str) -> None:
         iterations = named_iterations(name)
         if iterations > MAX_ITERATIONS:
             raise ValueError(
-                f"{what} {name!r}: {iterations} iterations; a model may ask for at most "
+                f"{what} {name!r} has {iterations} iterations; a model may have at most "
                 f"{MAX_ITERATIONS}"
             )

@@ -45,15 +45,13 @@ def open_model_file(folder: Path, name: str, limit: int) -> Iterator[BinaryIO]:
     try:
         stream = open_regular(path)
     except FileNotFoundError as error:
-        raise ModelError(f"{path}: is missing") from error
+        raise ModelError(f"{path}: is missing; copy the whole folder of the model") from error
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
     with stream:
         size = os.fstat(stream.fileno()).st_size
         if size > limit:
-            raise ModelError(
-                f"{path}: has {size:,} bytes; a model may have at most {limit:,} there"
-            )
+            raise ModelError(f"{path}: has {size:,} bytes; expected at most {limit:,} in this file")
         yield stream
 
 

@@ -73,10 +73,15 @@ def _build(
     check_network(config)
     check_methods(decoder=values["decoder"])
     check_labels(values["task"].get("labels"))
-    if (config.pretrained is None) != (encoder_parts is None):
+    if config.pretrained is not None and encoder_parts is None:
         raise ModelError(
-            f"{folder}: expected the files of a pretrained encoder if, and only if, the model "
-            "names one"
+            f"{folder}: the model has a pretrained encoder, but model.json lists no files in "
+            f"{folders.ENCODER}/"
+        )
+    if config.pretrained is None and encoder_parts is not None:
+        raise ModelError(
+            f"{folder}: the model has no pretrained encoder, but model.json lists files in "
+            f"{folders.ENCODER}/"
         )
     task = tasks.from_dict(values["task"])
     vocabularies = Vocabularies.from_dict(values["vocabularies"])
@@ -130,7 +135,7 @@ def _check_numbers(path: Path, value: Any, key: str = "") -> None:
             _check_numbers(path, item, key)
     elif isinstance(value, int) and abs(value) > MAX_ENCODER_NUMBER:
         raise ModelError(
-            f"{path}: {key!r:.60} is {value!r:.30}; an encoder may have at most "
+            f"{path}: {key!r:.60} is {value!r:.30}; expected a number of at most "
             f"{MAX_ENCODER_NUMBER:,}"
         )
 
@@ -148,8 +153,8 @@ def _check_weights(
         wanted = TensorInfo(DTYPES.get(tensor.dtype, str(tensor.dtype)), tuple(tensor.shape))
         if found[name] != wanted:
             raise ModelError(
-                f"{path}: {name!r} is {_shown(found[name])}; expected {_shown(wanted)} by the "
-                "network in model.json"
+                f"{path}: {name!r} is {_shown(found[name])}; expected {_shown(wanted)}, as the "
+                "network in model.json has it"
             )
 
 

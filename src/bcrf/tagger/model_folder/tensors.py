@@ -122,7 +122,7 @@ def tensor_infos(folder: Path, name: str) -> dict[str, TensorInfo]:
     except (KeyError, IndexError, TypeError) as error:
         raise _damaged(path, "its header is malformed") from error
     if length != 8 + size + end:
-        raise _damaged(path, f"it has {length:,} bytes, by its header {8 + size + end}")
+        raise _damaged(path, f"it has {length:,} bytes, but its header implies {8 + size + end:,}")
     return infos
 
 
@@ -136,6 +136,6 @@ def _safetensors() -> Any:
         import safetensors.torch
     except ImportError as error:
         raise ImportError(
-            "models are kept in safetensors files; that package is missing: pip install '.[tagger]'"
+            "saving and loading models needs the package safetensors: pip install '.[tagger]'"
         ) from error
     return safetensors

@@ -90,7 +90,7 @@ def collate(
     }
     given = {name: sizes for name, sizes in lengths.items() if sizes is not None}
     if not given:
-        raise ValueError("collate needs words, characters or windows; all three are None")
+        raise ValueError("expected words, characters or windows; all three are None")
     sizes = next(iter(given.values()))
     for name, other in given.items():
         if other != sizes:

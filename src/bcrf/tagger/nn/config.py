@@ -25,7 +25,8 @@ class ModelConfig:
             reads the embeddings.
         pretrained: folder or hub name of a Hugging Face encoder that replaces embeddings and
             layers; it has its own width.
-        window: most pieces that the pretrained encoder reads at once; by default as many as it can.
+        window: largest number of pieces that the pretrained encoder reads at once; by default the
+            largest that it supports.
         width: width of the word embeddings and layers.
         heads: number of attention heads of a layer; it divides `width`.
         hidden: hidden width of a layer.
@@ -34,7 +35,7 @@ class ModelConfig:
         character_kernel: kernel size of that convolution, an odd number.
         dropout: dropout of the states that the scorer reads, and of the embeddings below layers.
         layer_dropout: dropout within layers.
-        unknown_rate: share of the words that training replaces by the unknown word.
+        unknown_rate: share of the training words that are replaced by the unknown word.
         objective: training objective: unstructured, crf, mean_field[-K] or bregman[-K][-relaxed],
             with K iterations.
         transitions: transition scores: computed from the states of each pair of words ("pairs"),

@@ -49,7 +49,9 @@ class WordEmbeddings(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """Return the states of all words, [B, n, width]."""
         if batch.words is None:
-            raise ValueError("this network reads words, and the batch has none")
+            raise ValueError(
+                "this network reads words, but the batch has none; pass words to collate"
+            )
         words = batch.words
         if self.training and self.unknown_rate:
             lost = torch.rand(words.shape, device=words.device) < self.unknown_rate
@@ -57,7 +59,10 @@ class WordEmbeddings(nn.Module):
         states: Tensor = self.table(words)
         if self.characters is not None:
             if batch.spellings is None:
-                raise ValueError("this network reads characters, and the batch has none")
+                raise ValueError(
+                    "this network reads characters, but the batch has none; pass characters to "
+                    "collate"
+                )
             states = states + self.characters(batch.spellings)
         dropped: Tensor = self.dropout(states)
         return dropped

@@ -107,12 +107,12 @@ class _Table:
     def __init__(self, optimizer: LazyAdam, index: int, module: nn.Embedding) -> None:
         self.optimizer, self.index, self.weight = optimizer, index, module.weight
         self.resume()
-        module.register_forward_pre_hook(_BeforeReading(self), with_kwargs=True)
+        module.register_forward_pre_hook(_RefreshRowsHook(self), with_kwargs=True)
         for register in (
             module.register_state_dict_pre_hook,
             module.register_load_state_dict_pre_hook,
         ):
-            register(_BeforeCopying(self))  # type: ignore[no-untyped-call]
+            register(_FlushHook(self))  # type: ignore[no-untyped-call]
 
     # Group and state are looked up at every use, because loading a state replaces them.
 
@@ -200,14 +200,14 @@ class _Hook:
         return type(self), ()
 
 
-class _BeforeReading(_Hook):
+class _RefreshRowsHook(_Hook):
     @torch.no_grad()
     def __call__(self, module: nn.Module, args: tuple[Tensor, ...], kwargs: Any) -> None:
         if self.table is not None:
             self.table.refresh(args[0] if args else kwargs["input"])
 
 
-class _BeforeCopying(_Hook):
+class _FlushHook(_Hook):
     @torch.no_grad()
     def __call__(self, module: nn.Module, *_: Any) -> None:
         if self.table is not None:

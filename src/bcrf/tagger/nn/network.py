@@ -142,7 +142,7 @@ def _module_limit(most: int) -> Iterator[None]:
         count += 1
         if count > most:
             raise ValueError(
-                f"the network has more than {most} modules; its weights have far fewer"
+                f"the configuration asks for more than {most} modules, too many for its weights"
             )
 
     handle = register_module_module_registration_hook(count_module)

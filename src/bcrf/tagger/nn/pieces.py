@@ -62,8 +62,8 @@ class Frame:
         if self.capacity < 2:
             special = len(self.before) + len(self.after)
             raise ValueError(
-                f"a window of {self.size} pieces, {special} of them special, is too small: "
-                f"expected at least {special + 2}"
+                f"window must be at least {special + 2}, because {special} of its pieces are "
+                f"special; got {self.size}"
             )
 
     @property

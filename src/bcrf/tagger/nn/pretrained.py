@@ -64,13 +64,13 @@ class PretrainedEncoder(nn.Module):
         super().__init__()
         if getattr(module.config, "is_encoder_decoder", False):
             raise ValueError(
-                f"pretrained: expected an encoder, got a {module.config.model_type} model, which "
-                "also decodes"
+                f"pretrained: expected an encoder, got the encoder-decoder model "
+                f"{module.config.model_type}; choose an encoder such as BERT"
             )
         if not tokenizer.is_fast:
             raise ValueError(
-                "pretrained: expected an encoder with a fast tokenizer (tokenizer.json), which "
-                f"knows where words begin; {type(tokenizer).__name__} does not"
+                "pretrained: expected an encoder with a fast tokenizer (tokenizer.json), because "
+                f"{type(tokenizer).__name__} does not tell where words begin"
             )
         if getattr(module, "pooler", None) is not None:
             module.pooler = None  # unused: it summarizes sentences, and would get no gradient
@@ -135,7 +135,9 @@ class PretrainedEncoder(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """Return the states of all words, [B, n, width]."""
         if batch.windows is None:
-            raise ValueError("this network reads pieces, and the batch has none")
+            raise ValueError(
+                "this network reads pieces, but the batch has none; pass windows to collate"
+            )
         pieces, mask, index = batch.windows.pieces, batch.windows.mask, batch.windows.index
         if not pieces.numel():
             return torch.zeros(*index.shape, self.width, device=index.device)
@@ -169,7 +171,7 @@ def _frame(module: Any, tokenizer: Any, window: int | None) -> Frame:
     bare = _encode(tokenizer, ["a"])["input_ids"]
     framed = _encode(tokenizer, ["a"], special=True)["input_ids"]
     start = next(i for i in range(len(framed)) if framed[i : i + len(bare)] == bare)
-    size = min(_limits(module, tokenizer), default=_DEFAULT_WINDOW)
+    size = min(_window_limits(module, tokenizer), default=_DEFAULT_WINDOW)
     if window is not None:
         if window > size:
             raise ValueError(f"window must be at most {size} for this encoder, got {window}")
@@ -183,7 +185,8 @@ def _frame(module: Any, tokenizer: Any, window: int | None) -> Frame:
     )
 
 
-def _limits(module: Any, tokenizer: Any) -> list[int]:
+def _window_limits(module: Any, tokenizer: Any) -> list[int]:
+    """Return the limits on the pieces of a window: of the tokenizer and of the position tables."""
     stated = (tokenizer.model_max_length, getattr(module.config, "max_position_embeddings", None))
     # A tokenizer without a limit states 10^30. Some models count positions from padding_idx + 1.
     limits = [limit for limit in stated if limit is not None and 0 < limit < 1e6]

@@ -39,7 +39,7 @@ def label(
     decoder: str,
     repair: str,
 ) -> list[Labelled]:
-    """Return the labels of the sentences of `chain`; `Task.limits` are already applied to it."""
+    """Return the labels of the sentences of `chain`; it has only the permitted tags."""
     chosen = [_named(task, tags) for tags in _rows(model.decode(chain, decoder), chain)]
     if repair == "none":
         return [Labelled(tuple(labels), False) for labels in chosen]

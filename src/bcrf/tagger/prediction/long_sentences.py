@@ -245,18 +245,18 @@ class LongSentence:
         if bool(follow.all()):
             return None
         blocks = self.chain.blocks()
-        forwards = (self._limits(*block) for block in blocks)
-        backwards = (self._limits(*block).flip(0) for block in reversed(blocks))
+        forwards = (self._permitted_tags(*block) for block in blocks)
+        backwards = (self._permitted_tags(*block).flip(0) for block in reversed(blocks))
         return ReachableTags(start, follow, forwards), ReachableTags(end, follow.T, backwards)
 
-    def _limits(self, start: int, stop: int) -> Tensor:
+    def _permitted_tags(self, start: int, stop: int) -> Tensor:
         """Return the tags that the text permits, bool [stop - start, T].
 
-        The limits of a token depend on the white space beside it, so we pass the neighbours of the
-        block to the task, too.
+        The permitted tags of a token depend on the white space beside it. So we also pass the
+        neighbours of the block to the task.
         """
         first, last = max(0, start - 1), min(len(self.chain), stop + 1)
-        limits = self.task.limits(self.chain.example.part(first, last))
-        if limits is None:
+        permitted = self.task.permitted_tags(self.chain.example.part(first, last))
+        if permitted is None:
             return torch.ones(stop - start, len(self.task.labels), dtype=torch.bool)
-        return limits[start - first : stop - first]
+        return permitted[start - first : stop - first]

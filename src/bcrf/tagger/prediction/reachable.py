@@ -20,16 +20,16 @@ class ReachableTags:
     Args:
         first: bool [T], tags that are permitted where the paths begin.
         follow: bool [T, T], the tags that may come after each tag on a path.
-        limits: bool [w, T] for consecutive positions on a path: the tags that the text permits.
+        permitted: bool [w, T] for consecutive positions on a path: the tags that the text permits.
     """
 
-    def __init__(self, first: Tensor, follow: Tensor, limits: Iterable[Tensor]) -> None:
+    def __init__(self, first: Tensor, follow: Tensor, permitted: Iterable[Tensor]) -> None:
         self._sets: list[Tensor] = []
         self._numbers = array("i")
         known: dict[bytes, int] = {}
         steps: dict[tuple[int, bytes], int] = {}
         number = -1  # before the first position
-        for masks in limits:
+        for masks in permitted:
             rows, index = torch.unique(masks, dim=0, return_inverse=True)
             keys = [bytes(row) for row in rows.tolist()]
             for row in index.tolist():

@@ -163,7 +163,10 @@ class Tagger:
                 length.
         """
         if isinstance(sentences, str):
-            raise TypeError("sentences must be a list of sentences, got one string")
+            raise TypeError(
+                "sentences must be a list of sentences, got one string; for one sentence, pass a "
+                "list of one"
+            )
         check_count("window", window, least=1)
         methods = self._methods(decoder, repair)
         examples = (
@@ -215,10 +218,18 @@ class Tagger:
             seconds,
         )
 
-    def chain(self, inputs: Sequence[Inputs], limits: Sequence[torch.Tensor | None]) -> LinearChain:
-        """Return the chain of a batch; `limits` has the tags that each text permits (None: all)."""
+    def chain(
+        self, inputs: Sequence[Inputs], permitted: Sequence[torch.Tensor | None]
+    ) -> LinearChain:
+        """Return the chain of a batch, without the tags that the texts do not permit.
+
+        Args:
+            inputs: the inputs of each sentence.
+            permitted: the tags that each text permits, bool [n, T] (see `Task.permitted_tags`);
+                None: all.
+        """
         chain: LinearChain = self.model(self.reader.batch(inputs).to(self.device))
-        mask = pad_masks(limits, chain.max_length, chain.num_tags)
+        mask = pad_masks(permitted, chain.max_length, chain.num_tags)
         return chain if mask is None else chain.restrict(mask)
 
     def _methods(self, decoder: str | None = None, repair: str | None = None) -> tuple[str, str]:
@@ -272,29 +283,33 @@ class Tagger:
         repair: str,
         with_probabilities: bool,
     ) -> list[Tagged]:
-        chain = self.chain(inputs, [self.task.limits(example) for example in examples])
+        chain = self.chain(inputs, [self.task.permitted_tags(example) for example in examples])
         labelled = label(self.model, self.task, chain, examples, decoder, repair)
-        chances: list[tuple[float, ...] | None] = [None] * len(examples)
+        word_probabilities: list[tuple[float, ...] | None] = [None] * len(examples)
         if with_probabilities:
             sequences = [labels for labels, _ in labelled]
-            chances = [*probabilities_of(self.model, self.task, chain, examples, sequences)]
+            word_probabilities = [
+                *probabilities_of(self.model, self.task, chain, examples, sequences)
+            ]
         return [
-            Tagged(self.task, example, labels, repaired, chance)
-            for example, (labels, repaired), chance in zip(examples, labelled, chances, strict=True)
+            Tagged(self.task, example, labels, repaired, values)
+            for example, (labels, repaired), values in zip(
+                examples, labelled, word_probabilities, strict=True
+            )
         ]
 
     def _tag_long(
         self, example: Example, decoder: str, repair: str, with_probabilities: bool
     ) -> Tagged:
         def score(part: Example) -> LinearChain:
-            return self.chain([self.reader(part.tokens)], [self.task.limits(part)])
+            return self.chain([self.reader(part.tokens)], [self.task.permitted_tags(part)])
 
         size, context = block_size(len(self.labels)), network_context(self.model)
         sentence = LongSentence(self.model, self.task, BlockedChain(score, example, size, context))
         with _model_errors(example):
             labels, repaired = sentence.label(decoder, repair)
-            chances = sentence.probabilities(labels) if with_probabilities else None
-        return Tagged(self.task, example, labels, repaired, chances)
+            word_probabilities = sentence.probabilities(labels) if with_probabilities else None
+        return Tagged(self.task, example, labels, repaired, word_probabilities)
 
     # Files
 
@@ -307,7 +322,7 @@ class Tagger:
         Raises:
             OSError: the folder cannot be written, or holds something other than a model.
         """
-        remedy = "what was there before is unchanged"
+        remedy = "the files that were there before are unchanged"
         with (
             report_write_errors(path, "cannot save the model", remedy),
             replace_folder(path) as folder,
@@ -384,8 +399,8 @@ def _model_errors(example: Example) -> Iterator[None]:
     except ValueError as error:
         sentence = example.sentence
         raise ModelError(
-            f"{sentence.path}:{sentence.first_line}: the model cannot tag this sentence, or one "
-            f"that is tagged together with it: {error}; its files may be damaged"
+            f"{sentence.path}:{sentence.first_line}: the model cannot tag this sentence, or "
+            f"another sentence of its batch: {error}; the files of the model may be damaged"
         ) from error
 
 

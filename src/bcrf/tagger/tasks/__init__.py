@@ -63,7 +63,9 @@ def fit(
     known = [field.name for field in fields(task) if field.name != "labels"]
     for setting in settings:
         if setting not in known:
-            raise ValueError(f"the {name} task has the settings {', '.join(known)}; not {setting}")
+            raise ValueError(
+                f"the {name} task has no setting {setting!r}; expected {', '.join(known)}"
+            )
     fitted: Task = task.fit(sentences, **settings)
     return fitted
 

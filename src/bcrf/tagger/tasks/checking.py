@@ -246,6 +246,6 @@ def check_gold_labels(task: Task, examples: Sequence[Example], file: str) -> str
     if not counts.keys() & (known - {"O"}):
         expected = ", ".join(task.labels[:_NAMED_LABELS])
         raise DataError(
-            file, None, f"{message}; it knows {expected}. Is this a file of another task?"
+            file, None, f"{message}; it knows {expected}; check that the file is for this task"
         )
-    return f"{file}: {message}; they count as errors"
+    return f"{file}: {message}; words with these tags count as errors"

@@ -159,8 +159,8 @@ class Ner(WordTask):
                 if label[0] not in "O" + SCHEMES[self.scheme].span_prefixes:
                     raise sentence.error(
                         position,
-                        f"{label!r} is not a label of {self.scheme}, the scheme of the model; "
-                        "expected that scheme in a file with partial labels",
+                        f"{label!r} is not a label of {self.scheme}; a file with partial labels "
+                        "must be in the scheme of the model",
                     )
                 if label not in self.labels:
                     raise sentence.error(
@@ -172,7 +172,8 @@ class Ner(WordTask):
         )
         if dead_end is not None:
             raise sentence.error(
-                dead_end, f"no well-formed {self.scheme} sequence has one of these labels here"
+                dead_end,
+                f"none of these labels can stand here in a well-formed {self.scheme} sequence",
             )
         if is_fully_labeled(options):
             full = tuple(label for labels in options for label in labels or ())
@@ -195,6 +196,6 @@ def _check_well_formed(sentences: list[Sentence], sequences: list[list[str]]) ->
                 position,
                 f"{describe_violation(labels, position, detected.name)}. "
                 f"{of_file if count > 1 else 'One sentence of the file is'} ill-formed "
-                "(`bcrf check --task ner` lists all). To read such labels as conlleval does, where "
-                "a label that cannot continue a mention begins one, train with --data.strict false",
+                "(`bcrf check --task ner` lists all). Train with --data.strict false to read such "
+                "labels as conlleval does: a label that cannot continue a mention begins a new one",
             )

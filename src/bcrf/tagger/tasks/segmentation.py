@@ -6,8 +6,8 @@ are code points.
 There are two treatments of white space (`str.isspace`):
 
 - `spaces="boundary"`: white space has no label and always separates words. In training and in
-  tagging, `limits` removes the labels with which a word would cross white space. So no word holds a
-  space.
+  tagging, `permitted_tags` excludes the labels with which a word would cross white space. So no
+  word holds a space.
 - `spaces="token"`, for corpora whose words hold spaces: a space is a character like any other. Its
   label is I inside a word and O between words.
 """
@@ -117,8 +117,8 @@ class Segmentation(Task):
         for token, label in zip(tokens, labels, strict=True):
             if label == "O" and not token.isspace():
                 raise ValueError(
-                    f"{token!r} has the label O, which only white space may have; decode within "
-                    "`limits`"
+                    f"{token!r} has the label O, which only white space may have; remove the tags "
+                    "that `permitted_tags` excludes before decoding"
                 )
         if self.spaces == "boundary":
             yield from iterate_spans(labels, example.breaks)
@@ -139,7 +139,7 @@ class Segmentation(Task):
     def metric(self, known_words: Container[str] | None = None) -> Metric:
         return WordF1(self)
 
-    def limits(self, example: Example) -> Tensor | None:
+    def permitted_tags(self, example: Example) -> Tensor | None:
         example = _characters(example)
         prefixes = "".join(label[0] for label in self.labels)
         if self.spaces == "token":
@@ -209,7 +209,7 @@ class Segmentation(Task):
         ):
             if text[start].isspace() or text[end - 1].isspace():
                 raise sentence.error(
-                    position, "the word starts or ends with white space; expected none there"
+                    position, "the word starts or ends with white space; remove it"
                 )
             spans.append(Span(token_at[start], token_at[end - 1] + 1, tag))
         labels = encode_spans(spans, len(example), self._scheme)

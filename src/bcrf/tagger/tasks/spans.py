@@ -71,8 +71,8 @@ def encode_spans(spans: Iterable[Span], length: int, scheme: str) -> list[str]:
     for span in spans:
         if not previous.end <= span.start < span.end <= length:
             raise ValueError(
-                f"{span} after {previous} among {length} tokens: expected spans in order that do "
-                "not overlap"
+                f"expected spans of {length} tokens, in order and without overlap; got {span} "
+                f"after {previous}"
             )
         labels += ["O"] * (span.start - previous.end)
         size = span.end - span.start

@@ -58,7 +58,7 @@ class Example:
         """Return the gold labels; raise DataError if the sentence is not fully annotated."""
         if self.labels is None:
             raise self.error(
-                0, "the gold labels are not known; expected one label for each token of a sentence"
+                0, "the sentence has partial labels or none; expected one gold label for each token"
             )
         return self.labels
 
@@ -185,10 +185,10 @@ class Task(ABC):
                 mask[position, [self._id(example, position, label) for label in options]] = True
         return mask
 
-    def limits(self, example: Example) -> Tensor | None:
-        """Return bool [n, T]: the labels that the input itself permits; None if it permits all.
+    def permitted_tags(self, example: Example) -> Tensor | None:
+        """Return bool [n, T]: the tags that the text itself permits; None if it permits all.
 
-        The limits hold in training and in tagging alike.
+        Training and tagging remove all other tags.
         """
         return None
 
@@ -203,8 +203,8 @@ class Task(ABC):
         expected = {field.name for field in fields(cls)}
         if set(values) != expected:
             raise ValueError(
-                f"the {cls.name} task has {', '.join(sorted(expected))}; "
-                f"got {', '.join(sorted(values)) or 'nothing'}"
+                f"the {cls.name} task has the fields {', '.join(sorted(expected))}; "
+                f"got {', '.join(sorted(values)) or 'none'}"
             )
         labels = values["labels"]
         if not (isinstance(labels, list) and all(isinstance(label, str) for label in labels)):

@@ -30,7 +30,7 @@ REASONS = ("done", "early stopping")
 """The reasons for which a run ends."""
 
 # Settings that may differ when a run is resumed: they name places, and do not change the result.
-_FREE = ("output", "data.train", "data.dev", "training.device", "training.log_every")
+_MAY_DIFFER = ("output", "data.train", "data.dev", "training.device", "training.log_every")
 
 # Setting that may grow when a run is resumed, which extends the run.
 _EPOCHS = "training.epochs"
@@ -77,7 +77,7 @@ class Checkpoint:
         except RuntimeError as error:
             reason = " ".join(str(error).split())
             raise ModelError(
-                f"{self.folder}: does not fit the network of the run: {reason}"
+                f"{self.folder}: its weights do not fit the network of this run: {reason}"
             ) from error
         path = self.folder / _MOMENTS
         if not path.is_file():
@@ -140,15 +140,18 @@ def load_checkpoint(
     for key, before, now in _differences(state["config"], config.to_dict()):
         if extend and key == _EPOCHS and type(before) is int and 1 <= before < now:
             epochs = before
-        elif key not in _FREE:
-            more = "set it to at least that" if extend and key == _EPOCHS else "leave it as it was"
+        elif key not in _MAY_DIFFER:
+            least = "at least " if extend and key == _EPOCHS else ""
             raise ValueError(
-                f"{folder} is a run with {key} = {before!r:.60}, now it is {now!r}; to resume, "
-                f"{more}"
+                f"{folder} was trained with {key} = {before!r:.60}, but now {key} = {now!r}; to "
+                f"resume, set {key} to {least}{before!r:.60}"
             )
     if state["fingerprint"] != fingerprint:
         files = " and ".join(filter(None, (config.data.train, config.data.dev)))
-        raise ValueError(f"{folder} is a run on other data than there are now in {files}")
+        raise ValueError(
+            f"the data in {files} have changed since {folder} was trained; restore the files to "
+            "resume, or start again (--overwrite)"
+        )
     progress = _read_progress(path, state["progress"], config, epochs)
     if epochs < config.training.epochs:
         reason = None if progress.reason == "done" else progress.reason
@@ -167,7 +170,7 @@ def _read_progress(
     ]
     _check_keys(path, "progress.", values, names)
     has_dev = config.data.dev is not None
-    score_form = "a number from 0 to 1" if has_dev else "null, as there are no dev sentences"
+    score_form = "a number from 0 to 1" if has_dev else "null, because there are no dev sentences"
 
     def check(key: str, valid: bool, form: str) -> None:
         if not valid:

@@ -41,7 +41,7 @@ class DataConfig:
         format: format of the files; "auto" detects it from their names and first lines.
         column: pos and segmentation: the column with the tags, "upos" or "xpos".
         spaces: segmentation: whether a space is a "boundary" of words, or a "token" that may be
-            part of a word; "auto" takes what the training words need.
+            part of a word; "auto" chooses "token" if a training word contains a space.
         scheme: ner: tag scheme of the network, "IOB2" or "BIOES".
         strict: ner: whether ill-formed labels in a file are an error.
         lowercase: whether the network reads words in lower case (the characters of words are never
@@ -49,7 +49,8 @@ class DataConfig:
         min_count: how often a word must occur to get an embedding of its own.
         partial: ner: train on partial labels: each training sentence keeps the mentions of one
             type.
-        partial_reading: partial labels: what is known of the other words, "exclusive" or "literal".
+        partial_reading: partial labels: which labels the other words may have: all except those of
+            the annotated type ("exclusive"), or all ("literal").
     """
 
     train: Annotated[str, Limit(bool, "the path of the file with the training sentences")]
@@ -81,7 +82,7 @@ class DataConfig:
         for name, tasks in self._TASKS_WITH.items():
             if self.task not in tasks and getattr(self, name) != defaults[name]:
                 raise ValueError(
-                    f"{name} is a setting of the task {' or '.join(tasks)}, not of {self.task}"
+                    f"{name} is a setting of the task {' or '.join(tasks)}; the task is {self.task}"
                 )
 
     @property
@@ -98,12 +99,13 @@ class OptimizerConfig:
     Args:
         learning_rate: highest learning rate.
         scorer_learning_rate: highest learning rate of the scorer, which is never pretrained; by
-            default that of all other weights.
+            default `learning_rate`.
         schedule: the learning rate after the warm-up: "linear" decay to zero, or "constant".
         warmup: share of the steps in which the learning rate rises from zero.
-        clip: largest norm of the gradient; a larger gradient is scaled down. By default none is.
-        lazy: whether embeddings of words that are not in a batch are updated later, when a batch
-            has them: faster, and the same numbers up to rounding (see `LazyAdam`).
+        clip: largest norm of the gradient; a larger gradient is scaled down. By default, gradients
+            are not scaled.
+        lazy: whether the embedding of a word is updated only when a batch has the word. This is
+            faster and gives the same result up to rounding (see `LazyAdam`).
     """
 
     learning_rate: Annotated[float, POSITIVE] = 3e-4
@@ -126,7 +128,7 @@ class TrainingConfig:
         batch: size of a batch, in sentences, or in tokens with padding.
         batch_unit: unit of `batch`, "sentences" or "tokens".
         patience: stop after this number of epochs without a better score on dev; by default never.
-        seed: seed of the first weights, dropout, unknown words, batches and the partial labels.
+        seed: seed of the initial weights, dropout, unknown words, batches and the partial labels.
         device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:N".
         precision: "float32", or "bfloat16" for the matrix products of the network (autocast).
         log_every: steps between two lines of metrics.jsonl.

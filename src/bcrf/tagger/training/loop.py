@@ -86,9 +86,9 @@ class _Run:
         settings = config.training
         data = TrainingData.read(config.data, config.model, settings.seed)
         self.data, self.fingerprint = data, data.fingerprint()
-        workers.check_same("data", self.fingerprint)
+        workers.check_same("the training data", self.fingerprint)
         task, vocabularies = data.task, data.vocabularies
-        _check_limits(config, data)
+        _check_loadable(config, data)
         with seeded(workers.device, settings.seed, "first weights"):
             model = TaggerModel(config.model, vocabularies.sizes(len(task.labels)), task.structure)
         model.to(workers.device)
@@ -110,7 +110,7 @@ class _Run:
             self.folder.recover()
         self.workers.wait()
         progress = self._restore(extend) if resume else TrainingProgress()
-        self.workers.check_same("last epoch", str(progress.epoch))
+        self.workers.check_same("the last saved epoch", str(progress.epoch))
         started = self._started(progress)
         if main:
             self.folder.open(progress, started)
@@ -145,9 +145,9 @@ class _Run:
         depends_on_epochs = optimizer.schedule != "constant" or optimizer.warmup > 0
         if progress.is_extended and depends_on_epochs and self.workers.is_main:
             warnings.warn(
-                f"{self.folder.path} is extended after epoch {progress.epoch}: the learning rates "
-                "of earlier epochs belong to a shorter schedule, so the result differs from that "
-                f"of a new run with {self.config.training.epochs} epochs",
+                f"{self.folder.path} is extended after epoch {progress.epoch}. The earlier epochs "
+                "had the learning rates of a shorter schedule, so the result differs from that of "
+                f"a new run with {self.config.training.epochs} epochs",
                 stacklevel=2,
             )
         return progress
@@ -193,7 +193,7 @@ class _Run:
         use_bfloat16 = self.config.training.precision == "bfloat16"
         with torch.autocast(device.type, torch.bfloat16, enabled=use_bfloat16):
             chain = self.tagger.chain(
-                [item.inputs for item in items], [item.limits for item in items]
+                [item.inputs for item in items], [item.permitted for item in items]
             )
             target = stack_targets(items, chain.max_length).to(device)
             loss = self.tagger.model.loss(chain, target).sum() / count
@@ -268,9 +268,9 @@ class _Run:
 
     def _warn_of_zero_score(self) -> None:
         warnings.warn(
-            f"{self.folder.path}: the score on dev is 0.00 in all epochs, so the tagger has found "
-            "nothing; train longer (training.epochs), raise optimizer.learning_rate, or check that "
-            "the dev file has the labels of the training file",
+            f"{self.folder.path}: the score on dev is 0.00 in all epochs; train longer "
+            "(training.epochs), raise optimizer.learning_rate, or check that the dev file has the "
+            "labels of the training file",
             stacklevel=2,
         )
 
@@ -299,7 +299,7 @@ class _Run:
         return Finished(progress.reason or "", progress.best_epoch, progress.best_score, model)
 
 
-def _check_limits(config: Config, data: TrainingData) -> None:
+def _check_loadable(config: Config, data: TrainingData) -> None:
     """Raise if the trained model would exceed the limits of `Tagger.load`, before it is built."""
     check_network(config.model)
     if config.decoding.decoder is not None:

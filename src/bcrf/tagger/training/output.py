@@ -66,7 +66,9 @@ def reserve_output(output: Path, workers: Workers, replace: bool) -> Iterator[No
 @contextmanager
 def _lock_output(output: Path) -> Iterator[None]:
     if output.exists() and not output.is_dir():
-        raise FileExistsError(f"{output} is a file; expected a folder, or a path that is free")
+        raise FileExistsError(
+            f"{output} is a file; expected a folder, or a path that does not exist"
+        )
     created = not output.exists()
     make_folder(output)
     try:
@@ -74,12 +76,12 @@ def _lock_output(output: Path) -> Iterator[None]:
             yield
     except LockHeldError as error:
         raise FileExistsError(
-            f"{output} is in use by another training ({error.holder}); wait until it has ended, "
-            "stop it, or choose another output folder"
+            f"{output} is in use by another training ({error.holder}); wait until that training "
+            "ends, stop it, or choose another output folder"
         ) from error
     finally:
         if created:
-            with suppress(OSError):  # unless it is empty, since nothing was saved
+            with suppress(OSError):  # `rmdir` removes only an empty folder
                 output.rmdir()
 
 
@@ -89,9 +91,8 @@ def _check_output(output: Path, replace: bool) -> None:
         check_replaceable(output / name)
     if not replace and current_path(output / LAST).exists():
         raise FileExistsError(
-            f"{output} holds a training run already; continue it (--resume, in Python "
-            "resume=True), replace it (--overwrite, overwrite=True), or choose another output "
-            "folder"
+            f"{output} already holds a training run; continue it (--resume, or resume=True in "
+            "Python), replace it (--overwrite, or overwrite=True), or choose another output folder"
         )
 
 
@@ -184,7 +185,7 @@ class RunFolder:
     def _saving(self, progress: TrainingProgress) -> AbstractContextManager[None]:
         """Add the number of the last saved epoch to errors of the system in the block."""
         saved = (
-            f"epoch {progress.epoch} is saved, and --resume goes on after it"
+            f"epoch {progress.epoch} is saved; continue after it with --resume"
             if progress.epoch
             else "no epoch is saved yet"
         )
@@ -195,9 +196,9 @@ class RunFolder:
         before, now = self._logged_threads(), torch.get_num_threads()
         if before not in (None, now):
             warnings.warn(
-                f"{self.path} was begun with {before} threads, now there are {now}: the weights "
-                f"may differ in the last bits from those of an uninterrupted run; with "
-                f"--threads {before} (torch.set_num_threads({before})) they do not",
+                f"{self.path} was started with {before} threads, but now there are {now}, so the "
+                "weights may differ in the last bits from those of an uninterrupted run; to avoid "
+                f"this, resume with --threads {before} (torch.set_num_threads({before}))",
                 stacklevel=2,
             )
 

@@ -46,12 +46,12 @@ class TrainingData:
         task = tasks.fit(config.task, sentences, config.task_settings)
         train = [example for example in task.annotated(sentences) if len(example)]
         if not train:
-            raise DataError(config.train, None, "holds no words; expected training sentences")
+            raise DataError(config.train, None, "has no words; expected training sentences")
         dev = None
         if config.dev is not None:
             dev = task.annotated(list(read(config.dev, config.format)))
             if not any(map(len, dev)):
-                raise DataError(config.dev, None, "holds no words; expected dev sentences")
+                raise DataError(config.dev, None, "has no words; expected dev sentences")
             warning = tasks.check_gold_labels(task, dev, config.dev)
             if warning is not None:
                 warnings.warn(warning, stacklevel=2)
@@ -81,12 +81,12 @@ class TrainingItem:
     Args:
         inputs: the inputs of the network.
         target: the tag of each token; with partial labels, the possible tags, bool [n, T].
-        limits: the tags that the text permits, bool [n, T]; None: all.
+        permitted: the tags that the text permits, bool [n, T]; None: all.
     """
 
     inputs: Inputs
     target: list[int] | Tensor
-    limits: Tensor | None
+    permitted: Tensor | None
 
 
 def prepare(examples: Sequence[Example], task: Task, reader: InputReader) -> list[TrainingItem]:
@@ -95,10 +95,10 @@ def prepare(examples: Sequence[Example], task: Task, reader: InputReader) -> lis
     items = []
     for example in examples:
         target = task.allowed(example) if partial else task.target(example)
-        limits = task.limits(example)
-        if limits is not None:
-            _check_within(example, limits, target)
-        items.append(TrainingItem(reader(example.tokens), target, limits))
+        permitted = task.permitted_tags(example)
+        if permitted is not None:
+            _check_permitted(example, permitted, target)
+        items.append(TrainingItem(reader(example.tokens), target, permitted))
     return items
 
 
@@ -117,17 +117,17 @@ def stack_targets(items: Sequence[TrainingItem], n: int) -> Tensor:
     return stacked
 
 
-def _check_within(example: Example, limits: Tensor, target: list[int] | Tensor) -> None:
+def _check_permitted(example: Example, permitted: Tensor, target: list[int] | Tensor) -> None:
     """Raise if the text does not permit the label of a token."""
     if isinstance(target, Tensor):
-        lost = ~(limits & target).any(1)
+        excluded = ~(permitted & target).any(1)
     else:
-        lost = ~limits[torch.arange(len(target)), torch.tensor(target, dtype=torch.int64)]
-    if bool(lost.any()):
-        position = int(lost.nonzero()[0])
+        excluded = ~permitted[torch.arange(len(target)), torch.tensor(target, dtype=torch.int64)]
+    if bool(excluded.any()):
+        position = int(excluded.nonzero()[0])
         token = example.tokens[position]
         raise example.error(
             position,
-            f"{token!r} is in a word that holds white space, where this model expects the end of a "
-            "word; set data.spaces to 'token' or 'auto'",
+            f"{token!r} is in a word that contains white space, but white space ends a word in "
+            "this model; set data.spaces to 'token' or 'auto'",
         )

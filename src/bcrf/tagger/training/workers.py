@@ -68,7 +68,10 @@ class Workers:
         dist.all_gather_object(texts, text)
         for rank, other in enumerate(texts):
             if other != texts[0]:
-                raise ValueError(f"process {rank} does not have the same {what} as process 0")
+                raise ValueError(
+                    f"{what} of process {rank} differs from that of process 0; start all processes "
+                    "with the same files"
+                )
 
     def sum_gradients(self, model: nn.Module) -> None:
         """Replace each gradient by its sum over all processes; a missing gradient counts as 0."""

@@ -14,5 +14,5 @@ MAX_REDIRECTS = 10
 """Redirects that are followed for one request."""
 
 TIMEOUT = 30.0
-"""Seconds without a byte after which a connection counts as broken. A slow server that keeps
-sending is waited for."""
+"""Seconds without a byte after which a connection counts as broken. A download from a slow server
+continues as long as bytes arrive."""

@@ -1,0 +1,41 @@
+"""Suggest the known name that a misspelt name was probably meant to be.
+
+This module does not import torch, because the command line reports misspelt options at once. The
+command line imports it only then: `import bcrf.cli` must not import `bcrf.tagger`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+__all__ = ["did_you_mean"]
+
+
+def did_you_mean(word: str, known: Iterable[str], *, count: int = 1, quote: str = "{}") -> str:
+    """Return "; did you mean X?" with the known names that are most similar to `word`, or "".
+
+    A word also resembles a dotted name that ends in it: `--epochs` resembles `--training.epochs`.
+
+    Args:
+        word: the unknown name.
+        known: the names that are accepted.
+        count: how many similar names to suggest at most.
+        quote: how a suggestion is written; `{}` stands for the name.
+
+    Example:
+        >>> did_you_mean("tga", ["tag", "train"])
+        '; did you mean tag?'
+        >>> did_you_mean("--epochs", ["--training.epochs", "--model.layers"])
+        '; did you mean --training.epochs?'
+        >>> did_you_mean("laeyrs", ["layers", "width"], quote="'model.{}'")
+        "; did you mean 'model.layers'?"
+        >>> did_you_mean("xyz", ["tag", "train"])
+        ''
+    """
+    names = list(known)
+    last_part = word.lstrip("-").rpartition(".")[2]
+    matches = [name for name in names if name.lstrip("-").rpartition(".")[2] == last_part]
+    matches = matches or get_close_matches(word, names, n=count)
+    suggestions = " or ".join(quote.format(name) for name in matches)
+    return f"; did you mean {suggestions}?" if matches else ""
