@@ -99,7 +99,7 @@ def calls(arrays: Arrays, tags: Tensor, rng: random.Random) -> dict[str, Callabl
     return {
         "crf": lambda: native.crf(*arrays, gold, wanted, every_edge),
         "bregman": lambda: native.bregman(*arrays, settings, gold, wanted, every_edge),
-        "flow": lambda: native.bregman_result(*arrays, settings),
+        "bregman_result": lambda: native.bregman_result(*arrays, settings),
         "most_probable": lambda: native.most_probable(*arrays, settings, tau),
         "viterbi": lambda: native.viterbi(*arrays),
         "certified": lambda: native.certified(*arrays, settings.omegas, tau),
@@ -118,10 +118,12 @@ def check_clean(chain: LinearChain, rng: random.Random) -> None:
     arrays = (chain.unary, chain.pair_scores, chain.lengths)
     for name, call in calls(arrays, tags, rng).items():
         found = call()
-        assert found is not None, f"{name} gives no answer"
+        assert found is not None, f"{name} says that a sentence is invalid"
         assert finite(found), f"{name} is not finite"
     if not chain.shared:
         check_follow(chain, tags, rng)
+    check_start_end(chain, rng)
+    check_mask_scan(chain, tags, rng)
     choice = rng.random()
     settings = random_settings(rng)
     if choice < 0.4:
@@ -152,6 +154,37 @@ def check_follow(chain: LinearChain, tags: Tensor, rng: random.Random) -> None:
             assert (found is None) == (expected is None)
             for one, other in zip(found or (), expected or (), strict=True):
                 assert one is other is None or torch.equal(one, other)
+
+
+def check_start_end(chain: LinearChain, rng: random.Random) -> None:
+    """Start and end scores are added, and their gradients summed, as torch operations do it."""
+    start_end = relaid(torch.randn(2 * chain.num_tags, dtype=chain.dtype), rng)
+    found = native.add_start_end(chain.unary, start_end, chain.lengths)
+    sums = native.sum_start_end(found.clamp(-9, 9), chain.lengths)
+    inside = chain.lengths > 0
+    if not chain.max_length:
+        assert torch.equal(found, chain.unary)
+        assert not bool(sums.any())
+        return
+    expected = chain._add_start_end(start_end).unary
+    torch.testing.assert_close(found[inside], expected[inside])
+    first = found[inside, 0].clamp(-9, 9).sum(0)
+    last = found[inside, chain.lengths[inside] - 1].clamp(-9, 9).sum(0)
+    torch.testing.assert_close(sums, torch.cat([first, last]), atol=1e-3, rtol=1e-3)
+
+
+def check_mask_scan(chain: LinearChain, tags: Tensor, rng: random.Random) -> None:
+    """The kept positions of a mask with holes and of tags of -100."""
+    mask = relaid(torch.rand(tags.shape) < rng.choice([0.5, 0.99]), rng)
+    tags = tags.masked_fill(torch.rand(tags.shape) < 0.1, -100)
+    scan = native.scan_mask(mask, tags)
+    keep = mask & (tags != -100)
+    assert torch.equal(keep if scan.keep is not None else keep.new_ones(keep.shape), keep)
+    if scan.keep is not None and scan.lengths is not None:
+        assert torch.equal(scan.keep, keep)
+        assert torch.equal(scan.lengths, keep.sum(1))
+    holes = bool((keep[:, 1:] & ~keep[:, :-1]).any())
+    assert scan.compact == (not holes)
 
 
 # Problems without an answer

@@ -96,6 +96,19 @@ def test_second_backward_passes_and_batched_gradients(name: str) -> None:
     assert_close(found[0], found[1])
 
 
+@pytest.mark.parametrize("n", [0, 3])
+def test_batched_gradients_of_short_batches(n: int) -> None:
+    emissions, tags, mask = problem(n, torch.float64)
+    layer = layers("crf", torch.float64)[0]
+    losses = layer.loss(emissions, tags, mask, reduction="none")
+    one_each = torch.eye(5, dtype=torch.float64)
+    ends = torch.autograd.grad(
+        losses, layer.start_transitions, one_each, True, is_grads_batched=True
+    )[0]
+    total = torch.autograd.grad(losses.sum(), layer.start_transitions)[0]
+    assert_close(ends.sum(0), total)
+
+
 def test_second_derivatives_by_start_and_end_scores() -> None:
     emissions, tags, mask = problem(4, torch.float64)
     layer = layers("crf", torch.float64)[0]

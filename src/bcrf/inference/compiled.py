@@ -231,6 +231,8 @@ def _sum_start_end(by_unary: Tensor | None, lengths: Tensor) -> Tensor:
     assert by_unary is not None
     if not must_stay_in_torch() and not is_legacy_batched(by_unary):
         return native.sum_start_end(by_unary, lengths)
+    if not by_unary.shape[1]:
+        return by_unary.new_zeros(2 * by_unary.shape[2])
     sentence = torch.arange(len(lengths), device=lengths.device)
     last = by_unary[sentence, (lengths - 1).clamp(min=0)]
     return torch.cat([by_unary[:, 0].sum(0), last.sum(0)])
