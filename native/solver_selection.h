@@ -8,7 +8,8 @@
 //  CRF by tag in double    | tags              | everything (float scores only)        | CRF in log space
 //  CRF in log space        | tags              | everything, at any range of scores    | -
 //  Bregman by position     | positions of one  | positions that fill vectors better    | Bregman by position in
-//                          | parity            | than tags; a fixed number of steps    | double, or by tag
+//                          | parity            | than tags; a fixed number of steps;   | double, or by tag
+//                          |                   | no wide edges at low temperature      |
 //  - in double             | the same          | what was out of range in float,       | Bregman by tag
 //                          |                   | with shared transitions               |
 //  Bregman by tag          | tags              | everything, at any range of scores    | -
@@ -106,6 +107,28 @@ template <class Score> bool accepts_group(const int64_t* lengths, int64_t count)
 template <class Real> bool accepts_by_position(int64_t T, int64_t L) {
     const auto filled = [](int64_t count) { return double(count) / double(padded<Real>(count)); };
     return L > 1 && filled((L + 1) / 2) > 0.9 * filled(T);
+}
+
+// The largest difference of two transition scores of an edge that Bregman by position accepts at a low temperature,
+// after division by the temperature. A step divides one message by another; each varies by up to this difference,
+// and float allows a ratio of e^64 (underflow_limit).
+constexpr double kWidestEdge = 32;
+
+// Whether the transitions of a sentence are likely to be in the range of Bregman by position. Only the first edge is
+// read. A sentence that is accepted by mistake runs out of range after up to a quarter of the time that Bregman by
+// tag then takes.
+template <class Score> bool accepts_first_edge(const Problem& p, int64_t b) {
+    const int64_t size = p.num_tags * p.num_tags;
+    if (p.shared || p.scale <= 1 || p.n < 2) return true;
+    const Score* scores = static_cast<const Score*>(p.transitions) + b * p.transition_strides[0];
+    const Vec<Score> none = splat(infinity<Score>());
+    Vec<Score> low = none, high = -none;
+    for (int64_t k = 0; k < size; k += lanes<Score>()) {
+        const Vec<Score> x = load_first<Score>(scores + k, size - k, scores[0]);
+        high = vmax(high, x);
+        low = vmin(low, x > -none ? x : none);
+    }
+    return !(double(hmax(high)) + double(hmax(-low)) > kWidestEdge / p.scale);
 }
 
 }  // namespace

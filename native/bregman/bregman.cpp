@@ -27,7 +27,7 @@ int64_t bregman(const Problem& p, const Projections& s, const int64_t* gold, con
             if (out.dual) solver.write_dual(static_cast<Score*>(out.dual) + b * p.n * p.num_tags);
         });
     };
-    run_bregman_solvers<Score>(p, select_solvers<Score>(p, out, &s), statuses, run);
+    run_bregman_solvers<Score>(p, s, select_solvers<Score>(p, out, &s), statuses, run);
     sum_transition_gradients<Score>(p, out);
     return statuses.first_invalid();
 }

@@ -9,13 +9,15 @@ namespace {
 // Calls run(Type<solver>, transitions, accepts) for the selected solvers, one after the other, while there are
 // unsolved sentences. accepts(b) says whether the solver takes sentence b.
 template <class Score, class Run>
-void run_bregman_solvers(const Problem& p, const SolverList& solvers, Statuses& statuses, Run run) {
+void run_bregman_solvers(
+    const Problem& p, const Projections& settings, const SolverList& solvers, Statuses& statuses, Run run) {
     const SharedTransitions<Score, Score> shared(p);
     for (const Solver solver : solvers) {
         if (!statuses.any_unsolved()) return;
         if (solver == Solver::kBregmanByPosition) {
             const auto accepts = [&](int64_t b) {
-                return statuses.is_unsolved(b) && accepts_by_position<Score>(p.num_tags, p.lengths[b]);
+                return statuses.is_unsolved(b) && accepts_by_position<Score>(p.num_tags, p.lengths[b]) &&
+                       (settings.several_sweeps || accepts_first_edge<Score>(p, b));
             };
             if (p.shared) run(Type<BregmanByPosition<Score, Score, true>>(), shared, accepts);
             else run(Type<BregmanByPosition<Score, Score, false>>(), shared, accepts);

@@ -62,7 +62,7 @@ int64_t certified(
             statuses[b] = found && is_representable<Score>(scores[b]) ? kSolved : kInvalid;
         });
     };
-    run_bregman_solvers<Score>(cold, select_solvers<Score>(cold, Outputs{}, &s), statuses, run);
+    run_bregman_solvers<Score>(cold, s, select_solvers<Score>(cold, Outputs{}, &s), statuses, run);
     return statuses.first_invalid();
 }
 

@@ -84,9 +84,12 @@ class LinearChain:
         fields = (unary, transitions, checked_lengths(lengths, unary), dtype, None)
         if structure is not None:
             fields = self._new(*fields)._constrained_fields(structure)
-        assign = object.__setattr__  # the dataclass is frozen
-        for name, value in zip(_FIELDS, fields, strict=True):
-            assign(self, name, value)
+        assign = object.__setattr__  # the dataclass is frozen; a loop over the names takes longer
+        assign(self, "unary", fields[0])
+        assign(self, "raw_transitions", fields[1])
+        assign(self, "lengths", fields[2])
+        assign(self, "dtype", fields[3])
+        assign(self, "structure", fields[4])
 
     # Shapes and masks
 
@@ -395,9 +398,6 @@ class LinearChain:
         assign(chain, "dtype", dtype)
         assign(chain, "structure", structure)
         return chain
-
-
-_FIELDS = ("unary", "raw_transitions", "lengths", "dtype", "structure")
 
 
 def _remove_transitions(transitions: Tensor, follow: Tensor) -> Tensor:

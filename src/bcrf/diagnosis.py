@@ -17,20 +17,40 @@ from .chain import LinearChain
 from .checks import Defect, checks_enabled, tag_out_of_range
 from .structure import Structure
 
-__all__ = ["check_data", "check_paths", "check_positions", "check_sums", "find_defect"]
+__all__ = [
+    "check_gold",
+    "check_paths",
+    "check_positions",
+    "check_scores",
+    "check_sums",
+    "check_tag_sets",
+    "find_defect",
+]
 
 
-def check_data(
-    chain: LinearChain, tags: Tensor | None = None, allowed: Tensor | None = None
-) -> None:
-    """Raise ValueError for the first defect that `find_defect` finds, if checks are enabled."""
+def check_scores(chain: LinearChain) -> None:
+    """Raise ValueError if a score within the lengths is NaN or +inf."""
     if checks_enabled(chain.unary):
-        defect = find_defect(chain, tags, allowed)
-        if defect is not None:
-            raise ValueError(defect.message)
+        _raise(_bad_score(chain))
 
 
-@torch.no_grad()
+def check_gold(chain: LinearChain, tags: Tensor) -> None:
+    """Raise ValueError if gold `tags` [B, n] are out of range, or are no path of the chain."""
+    if checks_enabled(chain.unary):
+        _raise(_bad_tag(chain, tags, chain.structure))
+
+
+def check_tag_sets(chain: LinearChain, allowed: Tensor) -> None:
+    """Raise ValueError if `allowed` (bool [B, n, T]) leaves a position without a tag."""
+    if checks_enabled(chain.unary):
+        _raise(_bad_set(chain, allowed))
+
+
+def _raise(defect: Defect | None) -> None:
+    if defect is not None:
+        raise ValueError(defect.message)
+
+
 def find_defect(
     chain: LinearChain,
     tags: Tensor | None = None,
@@ -84,6 +104,7 @@ def check_sums(name: str, sums: Tensor) -> Tensor:
     return sums
 
 
+@torch.no_grad()
 def _bad_score(chain: LinearChain) -> Defect | None:
     """Return the first NaN or +inf in the scores within the lengths, or None."""
     where = _first(~(chain.unary < math.inf) & chain.mask.unsqueeze(-1))
@@ -108,6 +129,7 @@ def _bad_score(chain: LinearChain) -> Defect | None:
     return Defect("transition score", edge[0], edge[1] + 1, after, before, edge[1], value)
 
 
+@torch.no_grad()
 def _bad_tag(chain: LinearChain, tags: Tensor, structure: Structure | None) -> Defect | None:
     """Return the first gold tag out of range, removed gold tag or removed transition, or None."""
     index = torch.where(chain.mask, tags, 0)
@@ -133,6 +155,7 @@ def _bad_tag(chain: LinearChain, tags: Tensor, structure: Structure | None) -> D
     return Defect("removed transition", sentence, edge + 1, after, before, edge)
 
 
+@torch.no_grad()
 def _bad_set(chain: LinearChain, allowed: Tensor) -> Defect | None:
     """Return the first position with no allowed tag, or only removed allowed tags, or None."""
     where = _first(chain.mask & ~allowed.any(-1))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..chain import LinearChain
 from ..compat.private_torch import is_legacy_batched, must_stay_in_torch
-from ..diagnosis import check_data, check_sums
+from ..diagnosis import check_gold, check_sums
 from ..kernels import Backend, native, select_backend
 from ..numerics.double_backward import differentiable_gradients
 from ..numerics.logspace import matmul
@@ -50,7 +50,7 @@ class CompiledSolver(Solver):
             chain = chain._add_start_end(start_end)
         if backend == "custom_op":
             return self.operator_loss(chain, tags)
-        check_data(chain, tags)
+        check_gold(chain, tags)
         return check_sums("loss", self.make_solution(chain, backend).loss(tags))
 
     def recompute(self, chain: LinearChain, tags: Tensor | None) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..chain import LinearChain
 from ..compat.caching import cached_property
-from ..diagnosis import check_data, check_sums
+from ..diagnosis import check_gold, check_sums, check_tag_sets
 
 __all__ = ["FunctionSolver", "Solution", "Solver", "SolverLike", "as_solver"]
 
@@ -139,12 +139,12 @@ class Solver(ABC):
 
     def loss(self, chain: LinearChain, tags: Tensor) -> Tensor:
         """Return the loss [B] of gold `tags`, int64 [B, n] on the device of the chain."""
-        check_data(chain, tags)
+        check_gold(chain, tags)
         return check_sums("loss", self(chain).loss(tags))
 
     def partial_loss(self, chain: LinearChain, allowed: Tensor) -> Tensor:
         """Return the loss [B] of the tag sets `allowed`, bool [B, n, T] on the chain's device."""
-        check_data(chain, allowed=allowed)
+        check_tag_sets(chain, allowed)
         return check_sums("partial loss", self(chain).partial_loss(allowed))
 
     def decode(self, chain: LinearChain, temperature: float | Tensor = 1.0) -> Tensor:

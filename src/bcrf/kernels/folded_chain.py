@@ -25,7 +25,7 @@ from torch import Tensor
 from ..chain import LinearChain
 from ..checks import values_readable
 from ..compat.caching import cached_property
-from ..diagnosis import check_data, check_paths
+from ..diagnosis import check_paths, check_scores
 from ..numerics.logspace import log_matmul, scaled_exp
 from ..numerics.trimming import live_tags
 
@@ -252,7 +252,7 @@ def checked_scores(chain: LinearChain) -> tuple[Tensor, Tensor]:
 
 
 def _clear_padding(chain: LinearChain, transitions: Tensor) -> tuple[Tensor, Tensor]:
-    check_data(chain)
+    check_scores(chain)
     unary = torch.where(chain.mask.unsqueeze(-1), chain.unary, 0.0)
     if transitions.dim() == 4:
         transitions = torch.where(chain.mask[:, 1:, None, None], transitions, 0.0)
