@@ -108,12 +108,16 @@ class Problem:
     def lengths(self) -> Tensor:
         """Lengths [B] of the masked sentences, from n for the first sentence down to n / 2."""
         batch, length, _ = self.sizes
-        return torch.linspace(length, length / 2, batch).round().long()
+        return torch.linspace(length, length / 2, batch, device=self.device).round().long()
 
     @property
     def mask(self) -> Tensor:
         """Boolean mask [B, n] of sentences with these lengths."""
-        return torch.arange(self.sizes[1]) < self.lengths.unsqueeze(1)
+        return torch.arange(self.sizes[1], device=self.device) < self.lengths.unsqueeze(1)
+
+    @property
+    def device(self) -> torch.device:
+        return self.unary.device
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -150,6 +154,16 @@ class Problem:
     def double(self) -> Problem:
         """Return the same problem in float64."""
         return replace(self, unary=self.unary.double(), transitions=self.transitions.double())
+
+    def to(self, device: torch.device) -> Problem:
+        """Return the same problem on `device`."""
+        return Problem(
+            self.unary.to(device),
+            self.transitions.to(device),
+            self.tags.to(device),
+            self.masked_tags.to(device),
+            None if self.structure is None else self.structure.to(device),
+        )
 
 
 def make_problem(case: BenchmarkCase, pairs: Pairs, task: str = "loss", seed: int = 0) -> Problem:

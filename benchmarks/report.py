@@ -21,7 +21,10 @@ __all__ = ["text", "write"]
 FEW = 7
 """The page marks medians of fewer samples than this."""
 
-TEMPLATE = Path(__file__).parent / "template.md"
+TEMPLATES = {
+    "cpu": Path(__file__).parent / "template.md",
+    "cuda": Path(__file__).parent / "template-gpu.md",
+}
 
 
 def write(rows: Iterable[Row], page: Path, elsewhere: Iterable[Iterable[Row]] = ()) -> None:
@@ -78,7 +81,9 @@ def _page(found: BenchmarkResults, image: str, elsewhere: Sequence[BenchmarkResu
 
     marks = {**{name: value(name) for name in values}, **{name: section(name) for name in sections}}
     # Remove the empty lines of sections that have nothing to show.
-    return re.sub(r"\n{3,}", "\n\n", fill_template(TEMPLATE, marks)).rstrip("\n") + "\n"
+    return (
+        re.sub(r"\n{3,}", "\n\n", fill_template(TEMPLATES[found.device], marks)).rstrip("\n") + "\n"
+    )
 
 
 def _machine(found: BenchmarkResults) -> str:
@@ -168,7 +173,7 @@ def _viterbi_or_certified(found: BenchmarkResults) -> Iterator[str]:
     if known:
         slower = sum(ratio > 1 for ratio in known)
         yield (
-            f"On this CPU exact Viterbi is cheaper than the certified decoder in {slower} of "
+            f"Exact Viterbi is cheaper than the certified decoder in {slower} of "
             f"{len(known)} measurements (certified / Viterbi: {times(min(known))} to "
             f"{times(max(known))}).\n"
         )
@@ -207,7 +212,9 @@ def _times(found: BenchmarkResults) -> Iterator[str]:
                     continue
                 cases = [case for case in CASES if (case, pairs, task, threads) in found.groups]
                 base = "crf" if task == "loss" else "viterbi"
-                title = f"{words}: {pairs} transitions, {count_threads(threads)}"
+                title = f"{words}: {pairs} transitions"
+                if found.device == "cpu":
+                    title += f", {count_threads(threads)}"
                 yield f"## {title[0].upper()}{title[1:]}\n"
                 yield f"Median [quartiles], and the ratio to `{base}`.\n"
                 yield table(

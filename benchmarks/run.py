@@ -4,6 +4,7 @@
     python -m benchmarks --resume       # continue the last run
     python -m benchmarks --report       # write the page from the log
     python -m benchmarks --cases 32x64x17 --tasks loss --threads 1 --budget 2
+    python -m benchmarks --device cuda  # measure the speed on a GPU; write docs/benchmarks-gpu.md
 
 A run that is restricted to some cases or systems is logged in another file and printed. It does
 not change the page.
@@ -16,12 +17,15 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import bcrf
 from measurement.machine import available_cores, compiler, hardware, provenance, software
-from measurement.timer import SamplingPlan, Timing, interleave, torch_threads
+from measurement.timer import CudaClock, SamplingPlan, Timing, interleave, torch_threads
 
 from . import peers, report
 from .cases import CASES, PAIRS, QUICK, TASKS, BenchmarkCase, make_problem
@@ -36,9 +40,12 @@ from .verification import Verifier
 __all__ = ["describe_machine", "describe_systems", "main", "measure_group"]
 
 ROOT = Path(__file__).parent
-LOG = ROOT / "results" / "speed.jsonl"
+LOGS = {"cpu": ROOT / "results" / "speed.jsonl", "cuda": ROOT / "results" / "speed-gpu.jsonl"}
 PARTIAL = ROOT / "results" / "partial.jsonl"
-PAGE = ROOT.parent / "docs" / "benchmarks.md"
+PAGES = {
+    "cpu": ROOT.parent / "docs" / "benchmarks.md",
+    "cuda": ROOT.parent / "docs" / "benchmarks-gpu.md",
+}
 PARTS = ("speed", "growth", "depth", "memory", "tagging")
 
 
@@ -49,12 +56,19 @@ def measure_group(
     task: str,
     counts: Sequence[int],
     plan: SamplingPlan,
+    device: torch.device | None = None,
 ) -> Iterator[list[Row]]:
     """Verify the systems on one problem, then time them together.
 
     Yields one list of rows for each number of threads.
+
+    Args:
+        device: the device of the tensors; its events measure the time. None: the CPU.
     """
     problem = make_problem(case, pairs, task)
+    clock: Callable[[], float] = time.perf_counter
+    if device is not None and device.type == "cuda":
+        problem, clock = problem.to(device), CudaClock(device)
     verifier = Verifier(problem, task)
     about = {"case": case.name, "pairs": pairs, "task": task}
     facts: dict[str, Row] = {}
@@ -72,7 +86,7 @@ def measure_group(
                 calls[system.name] = call
     for count in counts:
         with torch_threads(count):
-            found = interleave(calls, plan)
+            found = interleave(calls, plan, clock=clock)
         yield [
             {**about, "threads": count, "system": name, **fact, **_fields(found.get(name))}
             for name, fact in facts.items()
@@ -101,17 +115,29 @@ class ProgressLine:
         print(f"\r\033[K{text}" if self.live else text, flush=True)
 
 
-def describe_machine() -> dict[str, Any]:
+def describe_machine(device: torch.device) -> dict[str, Any]:
     """Return the machine, the software versions and the commit of a run."""
-    facts = hardware()
-    del facts["device"], facts["native"]  # the backend holds more information
+    facts = hardware(device)
+    del facts["native"]  # the backend holds more information
+    if device.type == "cpu":
+        del facts["device"]  # it is named below
+        toolkit = {"compiler": compiler()}
+    else:
+        toolkit = {"CUDA": str(torch.version.cuda), "triton": _installed("triton")}
     return {
         **provenance("benchmarks"),
         **facts,
         **software(),
-        "compiler": compiler(),
-        'backend "auto"': brief(auto_backend()),
+        **toolkit,
+        'backend "auto"': brief(auto_backend(device)),
     }
+
+
+def _installed(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def describe_systems() -> list[dict[str, str]]:
@@ -133,7 +159,11 @@ def measure(options: argparse.Namespace, log: BenchmarkLog) -> str:
     resumed = log.last_run() if options.resume else None
     run = resumed or time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     if not resumed:
-        about = {"machine": describe_machine(), "budget": options.plan.budget}
+        about = {
+            "machine": describe_machine(options.device),
+            "device": options.device.type,
+            "budget": options.plan.budget,
+        }
         log.append(run, "start", [{**about, "systems": describe_systems()}])
     warnings.filterwarnings(
         "ignore", category=UserWarning
@@ -172,7 +202,9 @@ def _speed(options: argparse.Namespace, log: BenchmarkLog, run: str, done: list[
         title = f"[{i}/{len(groups)}] {case}, {pairs}, {TASKS[task]}"
         progress.now(title)
         started = time.perf_counter()
-        for rows in measure_group(systems, CASES[case], pairs, task, counts, options.plan):
+        for rows in measure_group(
+            systems, CASES[case], pairs, task, counts, options.plan, options.device
+        ):
             log.append(run, "speed", rows)
         progress.done(f"{title}: {time.perf_counter() - started:.0f} s")
 
@@ -193,6 +225,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--parts", choices=PARTS, **choice, help=", ".join(PARTS))
     parser.add_argument("--systems", **choice, help="names of systems, or parts of names")
     parser.add_argument("--threads", type=int, nargs="+", help="default: 1 and all cores")
+    parser.add_argument(
+        "--device", choices=LOGS, default="cpu", help="cuda: only the speed is measured"
+    )
     parser.add_argument("--budget", type=float, help="seconds for each shape and task")
     parser.add_argument(
         "--quick", action="store_true", help="measure only small shapes, with few samples"
@@ -201,21 +236,27 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--report", action="store_true", help="write the page from the log, without measuring"
     )
-    parser.add_argument("--log", type=Path, help="default: " + "/".join(LOG.parts[-3:]))
-    parser.add_argument("--page", type=Path, default=PAGE, help="/".join(PAGE.parts[-2:]))
+    logs, pages = ((path.name for path in names.values()) for names in (LOGS, PAGES))
+    parser.add_argument("--log", type=Path, help="default: " + " or ".join(logs))
+    parser.add_argument("--page", type=Path, help="default: " + " or ".join(pages))
     options = parser.parse_args(arguments)
     chosen = ("cases", "pairs", "tasks", "parts", "systems", "threads", "quick")
     options.complete = not any(getattr(options, name) for name in chosen)
-    options.log = options.log or (LOG if options.complete else PARTIAL)
+    options.log = options.log or (LOGS[options.device] if options.complete else PARTIAL)
+    options.page = options.page or PAGES[options.device]
+    on_gpu = options.device == "cuda"
+    if on_gpu and not options.report and not torch.cuda.is_available():
+        parser.error(f"torch {torch.__version__} finds no CUDA device")
+    options.device = torch.device(options.device)
     options.plan = SamplingPlan(budget=0.5, least=3) if options.quick else SamplingPlan()
     if options.budget is not None:
         options.plan = SamplingPlan(budget=options.budget, least=options.plan.least)
     options.cases = options.cases or (QUICK if options.quick else tuple(CASES))
     options.pairs = options.pairs or PAIRS
     options.tasks = options.tasks or tuple(TASKS)
-    options.parts = options.parts or (("speed",) if options.quick else PARTS)
+    options.parts = options.parts or (("speed",) if options.quick or on_gpu else PARTS)
     options.systems = options.systems or ("",)
-    options.threads = options.threads or sorted({1, available_cores()})
+    options.threads = options.threads or ([1] if on_gpu else sorted({1, available_cores()}))
     return options
 
 

@@ -32,6 +32,11 @@ class BenchmarkResults:
     def start(self) -> Row:
         return next(iter(self.of("start")), {"machine": {}, "systems": []})
 
+    @property
+    def device(self) -> str:
+        """The type of the device on which the run was made: "cpu" or "cuda"."""
+        return str(self.start.get("device", "cpu"))
+
     def includes(self, system: str) -> bool:
         """Whether the run measured this system; older runs lack newer systems."""
         return any(known["system"] == system for known in self.start["systems"])

@@ -82,6 +82,7 @@ class Verifier:
 
     def _tags(self, system: System, result: Any) -> dict[str, Any]:
         tags = result if isinstance(result, Tensor) else _padded(result, self.problem.sizes[1])
+        tags = tags.to(self.problem.device)
         score = self._chain(system.masked).score(tags)
         best = self._best_scores(system.masked)
         slack = SCORE * best.abs().clamp(min=1.0)

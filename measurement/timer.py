@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 __all__ = [
+    "CudaClock",
     "SamplingPlan",
     "Timing",
     "interleave",
@@ -33,6 +34,39 @@ __all__ = [
 
 Function = Callable[[], Any]
 Clock = Callable[[], float]
+"""A function that returns the present time in seconds; only differences have a meaning."""
+
+
+class CudaClock:
+    """The time of a CUDA device, in seconds.
+
+    Each call waits until the device has done all work of the current stream. So the time between
+    two calls is the time that the device needs for the work between them, including the gaps in
+    which it waits for the host to launch the next kernel.
+
+    Args:
+        device: the device; its events measure the time.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._seconds = 0.0
+        self._last = self._record()
+
+    def __call__(self) -> float:
+        # The driver returns milliseconds in float32. Times since the last call are short, so they
+        # are precise; their sum is in float64.
+        now = self._record()
+        self._seconds += self._last.elapsed_time(now) / 1e3
+        self._last = now
+        return self._seconds
+
+    def _record(self) -> Any:
+        with torch.cuda.device(self._device):
+            event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            event.record()
+        event.synchronize()
+        return event
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,7 @@ class System:
         limit: function that returns why a problem is too large, or None.
         masked: whether the system gets the mask of the problem, with sentences of different
             lengths.
+        cpu_only: whether the system cannot use tensors on a GPU.
     """
 
     name: str
@@ -58,6 +59,7 @@ class System:
     cannot: Mapping[str, str] = field(default_factory=dict)
     limit: Callable[[Problem, str], str | None] | None = None
     masked: bool = False
+    cpu_only: bool = False
 
     @property
     def version(self) -> str:
@@ -79,6 +81,8 @@ class System:
             return self.cannot.get(name)
         if problem.pairs not in self.pairs:
             return self.cannot.get(problem.pairs, f"takes no {problem.pairs} transitions")
+        if self.cpu_only and problem.device.type != "cpu":
+            return "runs on the CPU only"
         if self.limit and (reason := self.limit(problem, name)):
             return reason
         try:

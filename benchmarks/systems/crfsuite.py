@@ -84,6 +84,7 @@ SYSTEMS = (
         decode=_decode,
         pairs=("shared",),
         package="python-crfsuite",
+        cpu_only=True,
         cannot={"loss": "gradients by its feature weights only, not by emissions"},
     ),
 )

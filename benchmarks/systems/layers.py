@@ -26,7 +26,7 @@ def _layer(name: str, problem: Problem) -> tuple[bcrf.ChainLayer, Tensor]:
     """Return a layer with our transitions and start and end scores 0, and the emissions."""
     layer: bcrf.ChainLayer = getattr(bcrf, name)(
         problem.sizes[-1], batch_first=True, constraints=problem.structure
-    )
+    ).to(problem.device)
     emissions, transitions = problem.leaves()
     with torch.no_grad():
         for parameter in layer.parameters():

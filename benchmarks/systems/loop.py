@@ -23,8 +23,9 @@ def path_score(unary: Tensor, transitions: Tensor, tags: Tensor) -> Tensor:
     if transitions.dim() == 2:
         steps = transitions[before, after]
     else:
-        sentence = torch.arange(len(tags)).unsqueeze(1)
-        steps = transitions[sentence, torch.arange(before.shape[1]), before, after]
+        sentence = torch.arange(len(tags), device=tags.device).unsqueeze(1)
+        edge = torch.arange(before.shape[1], device=tags.device)
+        steps = transitions[sentence, edge, before, after]
     return unary.gather(-1, tags.unsqueeze(-1)).sum((1, 2)) + steps.sum(1)
 
 

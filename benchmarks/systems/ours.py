@@ -39,10 +39,13 @@ DECODERS: dict[str, DecoderFunction] = {
 }
 
 
-def auto_backend() -> str:
-    """Return the backend that "auto" selects on this CPU, and why it is not the native one."""
-    missing = bcrf.backends()["native"]
-    return "native" if missing is None else f"torch, because native is not available: {missing}"
+def auto_backend(device: torch.device) -> str:
+    """Return the backend that "auto" selects, and why it is not the one with compiled kernels."""
+    compiled = "native" if device.type == "cpu" else "triton"
+    missing = bcrf.backends().get(compiled, "this version has no such kernels")
+    if missing is None:
+        return compiled
+    return f"torch, because {compiled} is not available: {missing}"
 
 
 def reference_loss(family: str, problem: Problem, masked: bool) -> tuple[Tensor, Tensor]:

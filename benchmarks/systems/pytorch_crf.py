@@ -19,7 +19,7 @@ def module(problem: Problem, masked: bool = False) -> tuple[Any, Tensor]:
     import torchcrf
 
     emissions, transitions = problem.leaves(penalised=True, masked=masked)
-    crf = torchcrf.CRF(problem.sizes[-1], batch_first=True)
+    crf = torchcrf.CRF(problem.sizes[-1], batch_first=True).to(problem.device)
     with torch.no_grad():
         crf.start_transitions.zero_()
         crf.end_transitions.zero_()

@@ -32,8 +32,8 @@ def _decode(problem: Problem) -> DecodeCall:
     _load()
     unary, transitions = problem.penalised()
     batch, length, tags = problem.sizes
-    lengths = torch.full((batch,), length, dtype=torch.int32)
-    to_from, start = transitions.mT.contiguous(), torch.zeros(tags)
+    lengths = torch.full((batch,), length, dtype=torch.int32, device=problem.device)
+    to_from, start = transitions.mT.contiguous(), torch.zeros(tags, device=problem.device)
 
     def call() -> Tensor:
         found: Tensor = torch.ops.torbi.viterbi_decode(unary, lengths, to_from, start)

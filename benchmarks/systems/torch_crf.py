@@ -18,7 +18,8 @@ def _module(problem: Problem) -> tuple[Any, Tensor, Tensor]:
     from TorchCRF import CRF
 
     emissions, transitions = problem.leaves(penalised=True)
-    crf = CRF(problem.sizes[-1], use_gpu=False)
+    on_gpu = problem.device.type == "cuda"
+    crf = CRF(problem.sizes[-1], use_gpu=on_gpu).to(problem.device)
     with torch.no_grad():
         crf.start_trans.zero_()
         crf.end_trans.zero_()
@@ -51,7 +52,7 @@ SYSTEMS = (
     System(
         "TorchCRF",
         "peer",
-        "CRF(use_gpu=False), full mask, start and end scores 0; -1e4 for constraints",
+        "CRF(use_gpu=False, True on a GPU), full mask, start and end 0; -1e4 for constraints",
         loss=_loss,
         decode=_decode,
         pairs=("shared",),
