@@ -45,13 +45,13 @@ MODELS: dict[str, Callable[[], Decoder]] = {
     "viterbi": lambda: Decoder(bcrf.ExactCRF(T)),
     "viterbi, constrained": lambda: Decoder(bcrf.BregmanCRF(T, constraints=RULES)),
     "bregman": lambda: Decoder(
-        bcrf.BregmanCRF(T, constraints=RULES, decoder=Bregman(10), temperature=0.5)
+        bcrf.BregmanCRF(T, constraints=RULES, decoder=Bregman(4), temperature=0.5)
     ),
     "mean field": lambda: Decoder(bcrf.MeanFieldCRF(T, 3)),
     "mean field, constrained": lambda: Decoder(bcrf.MeanFieldCRF(T, 2, constraints=RULES)),
     "softmax": lambda: Decoder(bcrf.TokenSoftmax(T)),
     "marginals: exact": lambda: Marginals(bcrf.ExactCRF(T, constraints=RULES)),
-    "marginals: bregman": lambda: Marginals(bcrf.BregmanCRF(T, 5)),
+    "marginals: bregman": lambda: Marginals(bcrf.BregmanCRF(T, 3)),
     "marginals: softmax": lambda: Marginals(bcrf.TokenSoftmax(T)),
 }
 
