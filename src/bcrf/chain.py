@@ -48,6 +48,9 @@ class LinearChain:
             pair of adjacent positions; axes from -> to. None: all zero.
         lengths: [B] integers in 0..n; None: all n. Scores beyond a length are never read.
         structure: the tags and transitions that are allowed (see `constrain`); None: all.
+        finite: whether all scores within the lengths are known to be finite, so that only
+            `structure` removes tags and transitions. This saves kernel launches on a GPU, where
+            looking for -inf would mean waiting. With an -inf, results then have no meaning.
 
     Attributes:
         raw_transitions: the transition scores as compiled kernels take them. A shared matrix holds
@@ -70,6 +73,7 @@ class LinearChain:
     lengths: Tensor
     dtype: torch.dtype
     structure: Structure | None
+    finite: bool
 
     def __init__(
         self,
@@ -78,10 +82,11 @@ class LinearChain:
         lengths: Tensor | Sequence[int] | None = None,
         *,
         structure: Structure | None = None,
+        finite: bool = False,
     ) -> None:
         unary, transitions, dtype = working_scores(unary, transitions)
         check_shapes(unary, transitions)
-        fields = (unary, transitions, checked_lengths(lengths, unary), dtype, None)
+        fields = (unary, transitions, checked_lengths(lengths, unary), dtype, None, bool(finite))
         if structure is not None:
             fields = self._new(*fields)._constrained_fields(structure)
         assign = object.__setattr__  # the dataclass is frozen; a loop over the names takes longer
@@ -90,6 +95,7 @@ class LinearChain:
         assign(self, "lengths", fields[2])
         assign(self, "dtype", fields[3])
         assign(self, "structure", fields[4])
+        assign(self, "finite", fields[5])
 
     # Shapes and masks
 
@@ -234,7 +240,8 @@ class LinearChain:
         transitions = self.raw_transitions
         if transitions is not None and not self.shared:
             transitions = transitions[index]
-        return self._new(self.unary[index], transitions, lengths, self.dtype, self.structure)
+        rest = (self.dtype, self.structure, self.finite)
+        return self._new(self.unary[index], transitions, lengths, *rest)
 
     def restrict(self, allowed: Tensor) -> LinearChain:
         """Return the problem without the tags for which `allowed` (bool [B, n, T]) is False.
@@ -282,7 +289,7 @@ class LinearChain:
             transitions = _remove_transitions(self.pair_scores, structure.follow)
         elif not torch.is_grad_enabled():
             transitions = transitions.detach()  # under no_grad a result has no gradient
-        return unary, transitions, self.lengths, self.dtype, structure
+        return unary, transitions, self.lengths, self.dtype, structure, self.finite
 
     def _add_start_end(self, start_end: Tensor, full: bool = False) -> LinearChain:
         """Return the problem with the scores [2T] of start tags and end tags added to `unary`.
@@ -308,7 +315,12 @@ class LinearChain:
             last = (self.lengths - 1).clamp(min=0)
             index = torch.stack([torch.zeros_like(last), last], 1).unsqueeze(-1)
             unary = unary.scatter_add(1, index.expand_as(added), added)
-        return self._new(unary, self.raw_transitions, self.lengths, self.dtype, self.structure)
+        return self._with_scores(unary, self.raw_transitions)
+
+    def _with_scores(self, unary: Tensor, transitions: Tensor | None) -> LinearChain:
+        """Return the chain with other scores, which remove the same tags and transitions."""
+        rest = (self.lengths, self.dtype, self.structure, self.finite)
+        return self._new(unary, transitions, *rest)
 
     # Scores of sequences
 
@@ -375,7 +387,7 @@ class LinearChain:
         if lengths.device != unary.device:
             lengths = lengths.to(unary.device)
             structure = None if structure is None else structure.to(unary.device)
-        return self._new(unary, transitions, lengths, dtype, structure)
+        return self._new(unary, transitions, lengths, dtype, structure, self.finite)
 
     @staticmethod
     def _new(
@@ -384,6 +396,7 @@ class LinearChain:
         lengths: Any,
         dtype: torch.dtype,
         structure: Structure | None = None,
+        finite: bool = False,
     ) -> LinearChain:
         """Return a chain of valid fields, without checks.
 
@@ -397,6 +410,7 @@ class LinearChain:
         assign(chain, "lengths", lengths)
         assign(chain, "dtype", dtype)
         assign(chain, "structure", structure)
+        assign(chain, "finite", finite)
         return chain
 
 
@@ -412,20 +426,25 @@ def _both(one: Structure, other: Structure) -> Structure:
     return Structure(one.start & other.start, one.end & other.end, one.follow & other.follow)
 
 
-def _flatten(chain: LinearChain) -> tuple[list[Any], torch.dtype]:
-    return [chain.unary, chain.transitions, chain.lengths], chain.dtype
+def _flatten(chain: LinearChain) -> tuple[list[Any], _Context]:
+    # The leaves do not include the structure. It is applied to the scores, which then hold -inf.
+    finite = chain.finite and chain.structure is None
+    return [chain.unary, chain.transitions, chain.lengths], (chain.dtype, finite)
 
 
-def _unflatten(leaves: Iterable[Any], dtype: torch.dtype) -> LinearChain:
+def _unflatten(leaves: Iterable[Any], context: _Context) -> LinearChain:
     unary, transitions, lengths = leaves
-    return LinearChain._new(unary, transitions, lengths, dtype)
+    dtype, finite = context
+    return LinearChain._new(unary, transitions, lengths, dtype, None, finite)
 
+
+_Context = tuple[torch.dtype, bool]
 
 register_pytree_node(
     LinearChain,
     ("unary", "transitions", "lengths"),
     _flatten,
     _unflatten,
-    to_dumpable_context=lambda dtype: str(dtype).removeprefix("torch."),
-    from_dumpable_context=lambda name: getattr(torch, name),
+    to_dumpable_context=lambda context: [str(context[0]).removeprefix("torch."), context[1]],
+    from_dumpable_context=lambda stored: (getattr(torch, stored[0]), stored[1]),
 )

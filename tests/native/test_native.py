@@ -19,6 +19,7 @@ from torch.testing import assert_close
 import bcrf
 from bcrf import Bregman, ForwardBackward, LinearChain, Structure
 from bcrf.kernels import native
+from bcrf.kernels.results import ProjectionSettings
 from tests import oracles
 from tests.comparing import (
     DOUBLE,
@@ -304,8 +305,8 @@ def test_unknown_instruction_sets() -> None:
 
 def everything(chain: LinearChain, gold: Tensor) -> dict[str, Tensor]:
     """What the kernels give."""
-    settings = native.ProjectionSettings(Bregman().omegas, 1, None, False, False)
-    stop = native.ProjectionSettings(Bregman().omegas, 2, 1e-3, True, True)
+    settings = ProjectionSettings(Bregman().omegas, 1, None, False, False)
+    stop = ProjectionSettings(Bregman().omegas, 2, 1e-3, True, True)
     arrays = (chain.unary, chain.pair_scores, chain.lengths)
     results = {
         "crf": native.crf(*arrays, None, (True, True)),

@@ -18,6 +18,7 @@ __all__ = [
     "HAS_LOOPS",
     "count_derivatives",
     "has_static_value",
+    "in_function_transform",
     "in_transform",
     "in_vmap",
     "is_legacy_batched",
@@ -99,6 +100,19 @@ def must_stay_in_torch() -> bool:
     return (
         _CANNOT_TELL
         or torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
+        or torch._C._get_tracing_state() is not None
+    )
+
+
+def in_function_transform() -> bool:
+    """Whether a function transform, forward-mode differentiation or torch.jit.trace is active.
+
+    They cannot handle every in-place operation. True if torch cannot tell.
+    """
+    return (
+        _CANNOT_TELL
         or torch._C._are_functorch_transforms_active()
         or forward_ad._current_level >= 0
         or torch._C._get_tracing_state() is not None

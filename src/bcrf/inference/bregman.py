@@ -15,11 +15,20 @@ from ..checks import check_count, check_number, check_temperature
 from ..compat.caching import cached_property
 from ..compat.graph_padding import pad_for_graph, pad_tensor_for_graph, remove_graph_padding
 from ..diagnosis import check_sums
-from ..kernels import BACKEND_MODULES, Backend, check_backend, custom_ops, native, select_backend
+from ..kernels import (
+    BACKEND_MODULES,
+    Backend,
+    check_backend,
+    custom_ops,
+    device_kernels,
+    native,
+    select_backend,
+)
 from ..kernels.dual import edge_log_sums, edge_softmax, incoming_outgoing, residual
 from ..kernels.folded_chain import FoldedChain, fold
+from ..kernels.results import BregmanResult, ProjectionSettings, ValueAndGradient
 from ..numerics.logspace import clamp_rounding, logsumexp, softmax
-from .compiled import CompiledSolver
+from .compiled import CompiledSolver, check_on_device, fused_value, native_scores
 from .implicit import dual_terms, implicit_dual
 from .solution import Solution
 
@@ -70,7 +79,8 @@ class Bregman(CompiledSolver):
     marginals: Literal["mean", "outgoing"] = "mean"
     backend: str = "auto"
     _backend_option: str = field(init=False, repr=False, compare=False)
-    _settings: native.ProjectionSettings = field(init=False, repr=False, compare=False)
+    _fixed_steps: bool = field(init=False, repr=False, compare=False)
+    _settings: ProjectionSettings = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_count("iterations", self.iterations)
@@ -91,10 +101,9 @@ class Bregman(CompiledSolver):
         check_backend(self.backend)
         assign = object.__setattr__  # the dataclass is frozen
         assign(self, "_backend_option", self.backend)
+        assign(self, "_fixed_steps", self.tolerance is None)
         right, outgoing = self.gauge == "right", self.marginals == "outgoing"
-        settings = native.ProjectionSettings(
-            self.omegas, self.first, self.tolerance, right, outgoing
-        )
+        settings = ProjectionSettings(self.omegas, self.first, self.tolerance, right, outgoing)
         assign(self, "_settings", settings)
 
     @classmethod
@@ -115,23 +124,42 @@ class Bregman(CompiledSolver):
         return (*ramp[:-1], 1.0) if ramp else ()
 
     def __call__(self, chain: LinearChain) -> BregmanSolution:
-        return self.make_solution(chain, select_backend(self._backend_option, chain.unary))
+        return self.make_solution(
+            chain, select_backend(self.backend, chain.unary, self._fixed_steps)
+        )
+
+    def partial_loss(self, chain: LinearChain, allowed: Tensor) -> Tensor:
+        backend = select_backend(self.backend, chain.unary, self._fixed_steps)
+        if device_kernels(backend) is None:
+            return super().partial_loss(chain, allowed)
+        check_on_device(chain, allowed)
+        value = fused_value(self, backend, chain, allowed)
+        assert value is not None
+        return check_sums("partial loss", value)
 
     def make_solution(self, chain: LinearChain, backend: Backend) -> BregmanSolution:
         return BregmanSolution(chain, self, backend)
 
     def run_kernel(
         self,
-        unary: Tensor,
-        pair: Tensor,
-        lengths: Tensor,
-        follow: Tensor | None,
-        tags: Tensor | None,
+        backend: Backend,
+        chain: LinearChain,
+        start_end: Tensor | None,
+        labels: Tensor | None,
         wanted: Sequence[bool],
         in_float64: bool,
-    ) -> native.ValueAndGradient | None:
-        arrays = (unary, pair, lengths, self._settings)
-        return native.bregman(*arrays, tags, wanted, False, in_float64, follow)
+    ) -> ValueAndGradient | None:
+        if backend == "native":
+            unary, pair, lengths, follow = native_scores(chain, start_end)
+            scores = (unary, pair, lengths)
+            return native.bregman(
+                *scores, self._settings, labels, wanted, False, in_float64, follow
+            )
+        kernels = device_kernels(backend)
+        assert kernels is not None
+        if labels is not None and labels.dtype is torch.bool:
+            return kernels.bregman_partial(chain, labels, self._settings, wanted)
+        return kernels.bregman(chain, self._settings, labels, wanted, start_end=start_end)
 
     def operator_loss(self, chain: LinearChain, tags: Tensor) -> Tensor:
         arrays = (chain.unary, chain.pair_scores, chain.lengths)
@@ -141,7 +169,7 @@ class Bregman(CompiledSolver):
         return found.to(chain.unary.dtype)
 
     def decode(self, chain: LinearChain, temperature: float | Tensor = 1.0) -> Tensor:
-        backend = select_backend(self.backend, chain.unary)
+        backend = select_backend(self.backend, chain.unary, self._fixed_steps)
         temperature = check_temperature(temperature)
         with torch.no_grad():
             if backend in ("native", "custom_op") and not isinstance(temperature, Tensor):
@@ -154,6 +182,10 @@ class Bregman(CompiledSolver):
                 if tags is not None:
                     return tags
                 backend = "torch"
+            kernels = device_kernels(backend)
+            if kernels is not None:
+                check_on_device(chain)
+                return kernels.most_probable(chain.detach(), self._settings, temperature)
             return BregmanSolution(chain.detach() / temperature, self, backend).best_tags()
 
     def dual(self, folded: FoldedChain, backend: Backend, start: Tensor | None = None) -> Tensor:
@@ -200,14 +232,18 @@ class BregmanSolution(Solution):
         self._result = self._compiled_result()  # None: torch code computes the results
         self.lam  # noqa: B018  (solves the chain: errors in the data are raised here)
 
-    def _compiled_result(self) -> native.BregmanResult | None:
+    def _compiled_result(self) -> BregmanResult | None:
         chain, settings = self.chain, self.solver._settings
+        kernels = device_kernels(self._backend)
+        if kernels is not None:
+            check_on_device(chain)
+            return kernels.bregman_result(chain.detach(), settings)
         if self._backend == "native":
             return native.bregman_result(chain.unary, chain.pair_scores, chain.lengths, settings)
         if self._backend == "custom_op":
             chain = chain.detach()
             arrays = (chain.unary, chain.pair_scores, chain.lengths)
-            return native.BregmanResult(*custom_ops.bregman_result(*arrays, *settings))
+            return BregmanResult(*custom_ops.bregman_result(*arrays, *settings))
         return None
 
     @cached_property
@@ -231,6 +267,10 @@ class BregmanSolution(Solution):
     def value(self) -> Tensor:
         if self._result is not None and not self._differentiable:
             return self._result.value.to(self.chain.unary.dtype)
+        if device_kernels(self._backend) is not None:
+            value = fused_value(self.solver, self._backend, self.chain)
+            assert value is not None
+            return check_sums("value", value)
         return check_sums(
             "value", dual_terms(self.folded, self._padded_lam).sum(1) + _single_values(self.folded)
         )

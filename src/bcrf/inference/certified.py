@@ -11,10 +11,11 @@ from ..chain import LinearChain
 from ..checks import check_temperature, values_readable
 from ..compat.graph_padding import pad_for_graph, remove_graph_padding
 from ..diagnosis import check_sums
-from ..kernels import BACKEND_MODULES, custom_ops, native, select_backend
+from ..kernels import BACKEND_MODULES, custom_ops, device_kernels, native, select_backend
 from ..kernels.folded_chain import FoldedChain, fold
 from ..numerics.logspace import widest_dtype
 from .bregman import Bregman
+from .compiled import check_on_device
 from .viterbi import best_score, viterbi
 
 __all__ = ["CertifiedTags", "certified_decode"]
@@ -50,12 +51,12 @@ def certified_decode(
 
     On each edge, take an arc that attains the maximum of q. If these arcs form a path, this path is
     a best sequence (docs/derivation.md): it is certified. Viterbi runs on the other sentences only.
-    In compiled code and on other devices, where values cannot be read, Viterbi runs on all
-    sentences, and its tags are used for those that are not certified. The native backend also tries
+    On a GPU, the host waits once for the device, to learn which sentences these are. In compiled
+    code, where values cannot be read, Viterbi runs on all sentences. The native backend also tries
     the certificate before the last iteration, and stops once it holds.
 
     Use it where a loop over positions is slow. On a CPU `viterbi` alone takes less time
-    (docs/benchmarks.md). `map_decode` chooses between the two.
+    (docs/benchmarks.md).
 
     Args:
         iterations: number of projections.
@@ -85,6 +86,16 @@ def certified_decode(
         if found is not None:
             tags, score, certified = found
             return CertifiedTags(tags, best_score(chain, tags, score), certified)
+    kernels = device_kernels(selected)
+    if kernels is not None:
+        check_on_device(chain)
+        with torch.no_grad():
+            tags, certified = kernels.certified(chain, solver.omegas, tau)
+            rest = (~certified).nonzero().squeeze(1)  # the only time that the host has to wait
+            if rest.shape[0]:
+                tags = chain.pad(tags.index_copy(0, rest, viterbi(chain[rest], backend)[1]))
+        score = check_sums("score of the best sequence", chain.score(tags))
+        return CertifiedTags(tags, score, certified)
     problem = pad_for_graph(chain)
     with torch.no_grad():
         folded = fold(problem)

@@ -14,14 +14,17 @@ import torch
 from torch import Tensor
 
 from ..chain import LinearChain
+from ..checks import checks_enabled
 from ..compat.private_torch import is_legacy_batched, must_stay_in_torch
-from ..diagnosis import check_gold, check_sums
+from ..diagnosis import check_gold, check_sums, check_tag_sets
 from ..kernels import Backend, native, select_backend
+from ..kernels.folded_chain import fold
+from ..kernels.results import ValueAndGradient
 from ..numerics.double_backward import differentiable_gradients
 from ..numerics.logspace import matmul
 from .solution import Solution, Solver
 
-__all__ = ["CompiledSolver", "fused_value"]
+__all__ = ["CompiledSolver", "check_on_device", "fused_value", "native_scores"]
 
 
 class CompiledSolver(Solver):
@@ -29,9 +32,11 @@ class CompiledSolver(Solver):
 
     Attributes:
         _backend_option: the argument `backend` of `select_backend`.
+        _fixed_steps: the argument `fixed_steps` of `select_backend`.
     """
 
     _backend_option: str
+    _fixed_steps: bool = True
 
     def loss(self, chain: LinearChain, tags: Tensor, start_end: Tensor | None = None) -> Tensor:
         """Return the loss [B] of gold `tags`, int64 [B, n] on the device of the chain.
@@ -40,12 +45,14 @@ class CompiledSolver(Solver):
             start_end: [2T], scores of start tags and end tags that `chain` does not contain yet. A
                 compiled kernel adds them faster than torch operations do.
         """
-        backend = select_backend(self._backend_option, chain.unary)
+        backend = select_backend(self._backend_option, chain.unary, self._fixed_steps)
         if backend == "native":
-            value = fused_value(self, chain, tags, start_end)
+            value = fused_value(self, backend, chain, tags, start_end)
             if value is not None:
                 return value
             backend = "torch"  # its checks say which sentence is invalid, and why
+        elif backend in ("triton", "few_launches"):
+            return self._device_loss(backend, chain, tags, start_end)
         if start_end is not None:
             chain = chain._add_start_end(start_end)
         if backend == "custom_op":
@@ -53,10 +60,21 @@ class CompiledSolver(Solver):
         check_gold(chain, tags)
         return check_sums("loss", self.make_solution(chain, backend).loss(tags))
 
-    def recompute(self, chain: LinearChain, tags: Tensor | None) -> Tensor:
-        """Return the value, or the loss of `tags`, [B], in torch operations."""
+    def _device_loss(
+        self, backend: Backend, chain: LinearChain, tags: Tensor, start_end: Tensor | None
+    ) -> Tensor:
+        check_on_device(chain if start_end is None else chain._add_start_end(start_end), tags)
+        value = fused_value(self, backend, chain, tags, start_end)
+        assert value is not None
+        return check_sums("loss", value)
+
+    def recompute(self, chain: LinearChain, labels: Tensor | None) -> Tensor:
+        """Return the value, or the loss of `labels` (see `fused_value`), in torch operations."""
         solution = self.make_solution(chain, "torch")
-        return solution.value if tags is None else solution.loss(tags)
+        if labels is None:
+            return solution.value
+        is_set = labels.dtype is torch.bool
+        return solution.partial_loss(labels) if is_set else solution.loss(labels)
 
     @abstractmethod
     def make_solution(self, chain: LinearChain, backend: Backend) -> Solution:
@@ -65,33 +83,58 @@ class CompiledSolver(Solver):
     @abstractmethod
     def run_kernel(
         self,
-        unary: Tensor,
-        pair: Tensor,
-        lengths: Tensor,
-        follow: Tensor | None,
-        tags: Tensor | None,
+        backend: Backend,
+        chain: LinearChain,
+        start_end: Tensor | None,
+        labels: Tensor | None,
         wanted: Sequence[bool],
         in_float64: bool,
-    ) -> native.ValueAndGradient | None:
-        """Call the kernel and return its result: see `native.crf` for the arguments."""
+    ) -> ValueAndGradient | None:
+        """Call the kernel of `backend` and return its result.
+
+        Args:
+            start_end: see `loss`.
+            labels: gold tags or allowed tags (see `fused_value`); None: compute the value.
+            wanted: whether to compute the gradient by the unary scores, and by the pairs.
+            in_float64: return the value in float64; False: in the dtype of the scores. Kernels
+                of devices ignore it.
+        """
 
     @abstractmethod
     def operator_loss(self, chain: LinearChain, tags: Tensor) -> Tensor:
         """Return the loss of `tags`, [B], by an operator of `custom_ops`, in a compiled graph."""
 
 
+def check_on_device(chain: LinearChain, labels: Tensor | None = None) -> None:
+    """Raise ValueError if checks are enabled and the chain or its labels have a defect.
+
+    The kernels for devices check nothing. Checks are off by default where values cannot be read.
+
+    Args:
+        labels: see `fused_value`.
+    """
+    if checks_enabled(chain.unary):
+        if labels is not None:
+            is_set = labels.dtype is torch.bool
+            check_tag_sets(chain, labels) if is_set else check_gold(chain, labels)
+        fold(chain.detach())  # raises for bad scores, and for sentences without a path
+
+
 def fused_value(
     solver: CompiledSolver,
+    backend: Backend,
     chain: LinearChain,
-    tags: Tensor | None = None,
+    labels: Tensor | None = None,
     start_end: Tensor | None = None,
     in_float64: bool = False,
 ) -> Tensor | None:
-    """Return the value of each sentence, or the loss of `tags`, [B], differentiable.
+    """Return the value of each sentence, or the loss of `labels`, [B], differentiable.
 
-    Return None if a sentence is invalid.
+    Return None if `backend` is "native" and a sentence is invalid.
 
     Args:
+        backend: "native", "triton" or "few_launches".
+        labels: int64 [B, n], gold tags; or bool [B, n, T], the allowed tags of a partial loss.
         start_end: [2T], scores of start tags and end tags to add to the chain.
         in_float64: return the value in float64; False: in the dtype of the scores.
     """
@@ -100,21 +143,27 @@ def fused_value(
     if torch.is_grad_enabled():
         by_unary = unary.requires_grad or (start_end is not None and start_end.requires_grad)
         by_pair = transitions is not None and transitions.requires_grad
-    scores = _kernel_scores(chain, start_end)
-    found = solver.run_kernel(*scores, tags, (by_unary, by_pair), in_float64)
-    if found is None or not (by_unary or by_pair):
-        return None if found is None else found.value
-    call = _FusedCall(solver, chain, tags, found)
+    found = solver.run_kernel(backend, chain, start_end, labels, (by_unary, by_pair), in_float64)
+    if found is None:
+        return None
+    if not in_float64 and found.value.dtype is not unary.dtype:
+        found = found._replace(value=found.value.to(unary.dtype))
+    if not (by_unary or by_pair):
+        return found.value
+    call = _FusedCall(solver, backend, chain, labels, found)
     value: Tensor = _FusedValue.apply(  # type: ignore[no-untyped-call]
         call, unary, transitions, start_end
     )
     return value
 
 
-def _kernel_scores(
+def native_scores(
     chain: LinearChain, start_end: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Return unary scores, pair scores, lengths and the allowed transitions (None: all)."""
+    """Return unary scores, pair scores, lengths and the allowed transitions (None: all).
+
+    These are the arguments of the native kernels.
+    """
     unary, pair, structure = chain.unary, chain.raw_transitions, chain.structure
     if start_end is not None:
         unary = native.add_start_end(unary, start_end, chain.lengths)
@@ -133,16 +182,17 @@ class _FusedCall:
     collection. So the object drops the value as soon as it is returned.
     """
 
-    __slots__ = ("chain", "found", "solver", "tags", "value")
+    __slots__ = ("backend", "chain", "found", "labels", "solver", "value")
 
     def __init__(
         self,
         solver: CompiledSolver,
+        backend: Backend,
         chain: LinearChain,
-        tags: Tensor | None,
-        found: native.ValueAndGradient,
+        labels: Tensor | None,
+        found: ValueAndGradient,
     ) -> None:
-        self.solver, self.chain, self.tags = solver, chain, tags
+        self.solver, self.backend, self.chain, self.labels = solver, backend, chain, labels
         self.value: Tensor | None = found.value
         self.found: Sequence[Tensor | None] | None = found[1:]
 
@@ -156,8 +206,9 @@ class _FusedCall:
         """
         found, self.found = self.found, None
         if found is None:
-            scores = _kernel_scores(self.chain, start_end)
-            again = self.solver.run_kernel(*scores, self.tags, wanted, False)
+            again = self.solver.run_kernel(
+                self.backend, self.chain, start_end, self.labels, wanted, False
+            )
             assert again is not None
             found = again[1:]
         return found
@@ -166,11 +217,10 @@ class _FusedCall:
         self, unary: Tensor, transitions: Tensor | None, start_end: Tensor | None
     ) -> Tensor:
         """Return the value of these scores in torch operations."""
-        chain = self.chain
-        chain = LinearChain._new(unary, transitions, chain.lengths, chain.dtype, chain.structure)
+        chain = self.chain._with_scores(unary, transitions)
         if start_end is not None:
             chain = chain._add_start_end(start_end)
-        return self.solver.recompute(chain, self.tags)
+        return self.solver.recompute(chain, self.labels)
 
 
 class _FusedValue(torch.autograd.Function):
@@ -197,13 +247,14 @@ class _FusedValue(torch.autograd.Function):
             return None, *differentiable_gradients(call.recompute, scores, needed, grad)
         by_unary, by_pair, by_start_end = needed
         wanted = (by_unary or by_start_end, by_pair)
-        found = _scaled(call.gradients(wanted, scores[2]), grad, call.chain.shared)
-        ends = _sum_start_end(found[0], call.chain.lengths) if by_start_end else None
+        on_cpu = call.backend == "native"
+        found = _scaled(call.gradients(wanted, scores[2]), grad, call.chain.shared, on_cpu)
+        ends = _sum_start_end(found[0], call.chain.lengths, on_cpu) if by_start_end else None
         return None, found[0] if by_unary else None, found[1], ends
 
 
 def _scaled(
-    gradients: Sequence[Tensor | None], grad: Tensor, shared: bool
+    gradients: Sequence[Tensor | None], grad: Tensor, shared: bool, on_cpu: bool
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients of B sentences times `grad` [B].
 
@@ -211,7 +262,7 @@ def _scaled(
     entries of `grad` are one number; then the kernel scales the gradients in place.
     """
     by_unary, by_pair, by_shared_pair = gradients
-    if not must_stay_in_torch() and not is_legacy_batched(grad):
+    if on_cpu and not must_stay_in_torch() and not is_legacy_batched(grad):
         found = (by_unary, by_pair if by_shared_pair is None else by_shared_pair)
         if native.scale(grad, *found):
             return found
@@ -226,10 +277,10 @@ def _scaled(
     return by_unary, by_pair
 
 
-def _sum_start_end(by_unary: Tensor | None, lengths: Tensor) -> Tensor:
+def _sum_start_end(by_unary: Tensor | None, lengths: Tensor, on_cpu: bool) -> Tensor:
     """Return the gradient [2T] by the start and end scores, from the one by the unary scores."""
     assert by_unary is not None
-    if not must_stay_in_torch() and not is_legacy_batched(by_unary):
+    if on_cpu and not must_stay_in_torch() and not is_legacy_batched(by_unary):
         return native.sum_start_end(by_unary, lengths)
     if not by_unary.shape[1]:
         return by_unary.new_zeros(2 * by_unary.shape[2])

@@ -18,14 +18,16 @@ from ..kernels import (
     Backend,
     check_backend,
     custom_ops,
+    device_kernels,
     native,
     pytorch,
     select_backend,
 )
 from ..kernels.dual import edge_softmax
 from ..kernels.folded_chain import FoldedChain, fold
+from ..kernels.results import ValueAndGradient
 from ..numerics.logspace import clamp_rounding, log_softmax, logsumexp, softmax
-from .compiled import CompiledSolver, fused_value
+from .compiled import CompiledSolver, check_on_device, fused_value, native_scores
 from .solution import Solution
 
 __all__ = ["CRFSolution", "ForwardBackward"]
@@ -70,15 +72,21 @@ class ForwardBackward(CompiledSolver):
 
     def run_kernel(
         self,
-        unary: Tensor,
-        pair: Tensor,
-        lengths: Tensor,
-        follow: Tensor | None,
-        tags: Tensor | None,
+        backend: Backend,
+        chain: LinearChain,
+        start_end: Tensor | None,
+        labels: Tensor | None,
         wanted: Sequence[bool],
         in_float64: bool,
-    ) -> native.ValueAndGradient | None:
-        return native.crf(unary, pair, lengths, tags, wanted, False, in_float64, follow)
+    ) -> ValueAndGradient | None:
+        if backend == "native":
+            unary, pair, lengths, follow = native_scores(chain, start_end)
+            scores = (unary, pair, lengths)
+            return native.crf(*scores, labels, wanted, False, in_float64, follow)
+        kernels = device_kernels(backend)
+        assert kernels is not None
+        parallel = self.parallel
+        return kernels.crf(chain, labels, wanted, start_end=start_end, parallel=parallel)
 
     def operator_loss(self, chain: LinearChain, tags: Tensor) -> Tensor:
         return _operator_value(chain, tags).to(chain.unary.dtype)
@@ -104,8 +112,11 @@ class CRFSolution(Solution):
         self.solver = solver
         self._backend = backend
         self._compiled_total: Tensor | None = None  # A(w) in float64 from a compiled kernel
-        if backend == "native":
-            self._compiled_total = fused_value(solver, self.chain, in_float64=True)
+        if device_kernels(backend) is not None:
+            check_on_device(chain)
+            self._compiled_total = fused_value(solver, backend, self.chain, in_float64=True)
+        elif backend == "native":
+            self._compiled_total = fused_value(solver, backend, self.chain, in_float64=True)
         elif backend == "custom_op":
             self._compiled_total = _operator_value(self.chain, None)
         if self._compiled_total is None:
@@ -137,7 +148,7 @@ class CRFSolution(Solution):
     @cached_property
     def value(self) -> Tensor:
         value = self._total.to(self.chain.unary.dtype)
-        return value if self._compiled_total is not None else check_sums("value", value)
+        return value if self._backend == "native" else check_sums("value", value)
 
     @cached_property
     def _total(self) -> Tensor:
@@ -166,13 +177,18 @@ class CRFSolution(Solution):
         scores = before + folded.transitions.scores + after
         return remove_graph_padding(edge_softmax(folded, scores))
 
-    def _compiled_marginals(self, wanted: tuple[bool, bool]) -> native.ValueAndGradient | None:
+    def _compiled_marginals(self, wanted: tuple[bool, bool]) -> ValueAndGradient | None:
         """Return the marginals from a compiled kernel, if they need no derivatives."""
         chain = self.chain
         if torch.is_grad_enabled() and self.requires_grad:
             return None
         # We select the backend again: a solution may be made in eager mode and read in a graph.
-        if select_backend(self.solver._backend_option, chain.unary) != "native":
+        backend = select_backend(self.solver._backend_option, chain.unary)
+        kernels = device_kernels(backend)
+        if kernels is not None:
+            parallel = self.solver.parallel
+            return kernels.crf(chain.detach(), None, wanted, every_edge=True, parallel=parallel)
+        if backend != "native":
             return None
         arrays = (chain.unary, chain.pair_scores, chain.lengths)
         return native.crf(*arrays, None, wanted, every_edge=True)

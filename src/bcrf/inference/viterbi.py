@@ -11,9 +11,17 @@ from ..chain import PAD, LinearChain
 from ..checks import check_count
 from ..compat.graph_padding import pad_for_graph, remove_graph_padding
 from ..diagnosis import check_sums
-from ..kernels import BACKEND_MODULES, check_backend, custom_ops, native, select_backend
+from ..kernels import (
+    BACKEND_MODULES,
+    check_backend,
+    custom_ops,
+    device_kernels,
+    native,
+    select_backend,
+)
 from ..kernels.folded_chain import FoldedChain, fold
 from ..numerics.logspace import widest_dtype
+from .compiled import check_on_device
 
 __all__ = ["best_score", "k_best", "viterbi"]
 
@@ -42,6 +50,11 @@ def viterbi(chain: LinearChain, backend: str = "auto") -> tuple[Tensor, Tensor]:
             found = custom_ops.viterbi(chain.unary, chain.pair_scores, chain.lengths)
     if found is not None:
         return best_score(chain, *found), found[0]
+    kernels = device_kernels(selected)
+    if kernels is not None:
+        check_on_device(chain)
+        tags, score = kernels.viterbi(chain.detach())
+        return check_sums("score of the best sequence", best_score(chain, tags, score)), tags
     problem = pad_for_graph(chain)
     with torch.no_grad():
         tags = BACKEND_MODULES[selected].best_paths(fold(problem.detach()))

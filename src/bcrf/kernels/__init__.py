@@ -4,25 +4,41 @@ The backend "naive" (module `reference`) follows the paper. "torch" (module `pyt
 and runs on any device. "native" (module `native`) is compiled for the CPU; a graph of torch.compile
 calls the same kernels through the operators of `custom_ops`. "auto" selects "native" where
 possible, else "torch".
+
+Two backends are for devices on which the launch of a kernel takes longer than its arithmetic:
+"few_launches" consists of torch operations, "triton" of compiled kernels. "torch" selects
+"few_launches" on devices other than the CPU, and "auto" selects "triton" where possible.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Literal, Protocol, cast
 
 import torch
 from torch import Tensor
 
-from ..compat.private_torch import may_be_exporting, must_stay_in_torch
+from ..checks import values_readable
+from ..compat.private_torch import in_function_transform, may_be_exporting, must_stay_in_torch
 from . import native, pytorch, reference
+from .device_kernels import DeviceKernels
 from .folded_chain import FoldedChain
 
-__all__ = ["Backend", "BackendModule", "backends", "check_backend", "select_backend"]
+__all__ = [
+    "BACKEND_MODULES",
+    "Backend",
+    "BackendModule",
+    "DeviceKernels",
+    "backends",
+    "check_backend",
+    "device_kernels",
+    "select_backend",
+]
 
-Backend = Literal["native", "custom_op", "torch", "naive"]
+Backend = Literal["native", "custom_op", "triton", "few_launches", "torch", "naive"]
 """The implementation that runs a call: compiled kernels, the operators that call them in a graph,
-vectorised torch code, or the reference code."""
+kernels for GPUs, few torch operations, vectorised torch code, or the reference code."""
 
 
 class BackendModule(Protocol):
@@ -52,8 +68,18 @@ BACKEND_MODULES: dict[Backend, BackendModule] = {
     "naive": reference,
     "torch": pytorch,
     "native": native,
-    "custom_op": pytorch,  # the operators only solve whole chains
+    # These only solve whole chains.
+    "custom_op": pytorch,
+    "triton": pytorch,
+    "few_launches": pytorch,
 }
+
+
+def device_kernels(backend: Backend) -> DeviceKernels | None:
+    """Return the module of "triton" or "few_launches", imported at first use; None for others."""
+    if backend not in ("triton", "few_launches"):
+        return None
+    return cast(DeviceKernels, importlib.import_module(f".{backend}", __name__))
 
 
 def backends() -> dict[str, str | None]:
@@ -62,11 +88,27 @@ def backends() -> dict[str, str | None]:
     Example:
         >>> import bcrf
         >>> sorted(bcrf.backends())
-        ['naive', 'native', 'torch']
+        ['few_launches', 'naive', 'native', 'torch', 'triton']
         >>> bcrf.backends()["torch"] is None
         True
     """
-    return {"naive": None, "torch": None, "native": native.UNAVAILABLE}
+    return {
+        "naive": None,
+        "torch": None,
+        "few_launches": few_launches_unavailable(),
+        "native": native.UNAVAILABLE,
+        "triton": triton_unavailable(),
+    }
+
+
+def few_launches_unavailable() -> str | None:
+    """Return None, or the reason why the backend "few_launches" cannot run."""
+    return "it is not written yet"
+
+
+def triton_unavailable() -> str | None:
+    """Return None, or the reason why the backend "triton" cannot run."""
+    return "it is not written yet"
 
 
 def check_backend(backend: str) -> None:
@@ -80,22 +122,23 @@ def check_backend(backend: str) -> None:
         raise RuntimeError(f"backend {backend!r} is not available: {known[backend]}")
 
 
-def select_backend(backend: str, scores: Tensor) -> Backend:
-    """Return the implementation for a call with the option `backend` on these scores.
+def select_backend(backend: str, scores: Tensor, fixed_steps: bool = True) -> Backend:
+    """Return the implementation for a call with the option `backend` on these scores [B, n, T].
 
-    Compiled kernels run on plain CPU tensors in eager mode. Exported programs use torch operations
+    Compiled kernels run on plain tensors in eager mode. Exported programs use torch operations
     only. So do calls under a tracer, a function transform or a dispatch mode.
+
+    Args:
+        fixed_steps: whether the number of iterations is fixed, as kernels for devices require.
     """
     if backend == "naive":
         return "naive"
-    if backend == "torch":
-        return "torch"
+    if backend == "native" and not scores.is_cpu:
+        raise ValueError(f"backend 'native' is for the CPU, the scores are on {scores.device}")
+    if not scores.is_cpu or backend not in ("auto", "native"):
+        return _select_for_device(backend, scores, fixed_steps)
     if native.UNAVAILABLE is not None:
-        return "torch"
-    if not scores.is_cpu:
-        if backend == "native":
-            raise ValueError(f"backend 'native' is for the CPU, the scores are on {scores.device}")
-        return "torch"
+        return _select_for_device("torch", scores, fixed_steps)
     if torch.compiler.is_compiling():
         return "torch" if may_be_exporting() else "custom_op"
     if type(scores) not in _PLAIN_TENSORS or must_stay_in_torch():
@@ -103,4 +146,22 @@ def select_backend(backend: str, scores: Tensor) -> Backend:
     return "native"
 
 
+def _select_for_device(backend: str, scores: Tensor, fixed_steps: bool) -> Backend:
+    """Return the implementation where launches may take longer than arithmetic."""
+    if torch.compiler.is_compiling() or in_function_transform() or not fixed_steps:
+        return "torch"
+    if backend == "triton" or (backend == "auto" and _runs_triton(scores)):
+        return "torch" if must_stay_in_torch() else "triton"
+    if few_launches_unavailable() is not None:
+        return "torch"
+    few = backend == "few_launches" or not values_readable(scores)
+    return "few_launches" if few else "torch"
+
+
+def _runs_triton(scores: Tensor) -> bool:
+    """Whether "auto" may select the Triton kernels; triton is imported only for CUDA tensors."""
+    return scores.is_cuda and scores.shape[-1] <= _MOST_TAGS and triton_unavailable() is None
+
+
+_MOST_TAGS = 128
 _PLAIN_TENSORS = (Tensor, torch.nn.Parameter)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from . import native
+from .results import ProjectionSettings, ValueAndGradient
 
 __all__ = ["bregman", "bregman_result", "certified", "crf", "most_probable", "viterbi"]
 
@@ -31,7 +32,7 @@ def _answer(found: T | None) -> T:
     return found
 
 
-def _filled(found: native.ValueAndGradient) -> tuple[Tensor, Tensor, Tensor]:
+def _filled(found: ValueAndGradient) -> tuple[Tensor, Tensor, Tensor]:
     none = found.value.new_empty(0)
     return (
         found.value,
@@ -62,7 +63,7 @@ def bregman(
     gradients: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the value [B] (float64) of `native.bregman` and its gradients, or empty tensors."""
-    settings = native.ProjectionSettings(omegas, first, tolerance, gauge_right, False)
+    settings = ProjectionSettings(omegas, first, tolerance, gauge_right, False)
     found = native.bregman(unary, pair, lengths, settings, tags, (gradients, gradients))
     return _filled(_answer(found))
 
@@ -79,7 +80,7 @@ def bregman_result(
     outgoing: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the fields of `native.bregman_result`."""
-    settings = native.ProjectionSettings(omegas, first, tolerance, gauge_right, outgoing)
+    settings = ProjectionSettings(omegas, first, tolerance, gauge_right, outgoing)
     return tuple(_answer(native.bregman_result(unary, pair, lengths, settings)))  # type: ignore[return-value]
 
 
@@ -96,7 +97,7 @@ def most_probable(
     temperature: float,
 ) -> Tensor:
     """Return the tags [B, n] of `native.most_probable`."""
-    settings = native.ProjectionSettings(omegas, first, tolerance, gauge_right, outgoing)
+    settings = ProjectionSettings(omegas, first, tolerance, gauge_right, outgoing)
     return _answer(native.most_probable(unary, pair, lengths, settings, temperature))
 
 

@@ -22,13 +22,11 @@ from ..compat.private_torch import missing_probe
 from . import pytorch
 from .folded_chain import FoldedChain
 from .pytorch import backward_messages, forward_messages
+from .results import BregmanResult, ProjectionSettings, ValueAndGradient
 
 __all__ = [
     "UNAVAILABLE",
-    "BregmanResult",
     "MaskScan",
-    "ProjectionSettings",
-    "ValueAndGradient",
     "add_start_end",
     "backward_messages",
     "best_paths",
@@ -85,49 +83,6 @@ def _load() -> tuple[Any, str | None]:
 
 # UNAVAILABLE is None, or the reason why there are no compiled kernels.
 _native, UNAVAILABLE = _load()
-
-
-class ValueAndGradient(NamedTuple):
-    """A value of each sentence, and its gradients; a gradient that was not requested is None.
-
-    Args:
-        value: [B].
-        by_unary: [B, n, T], the gradient by the unary scores.
-        by_pair: [B, n-1, T, T], the gradient by the pair scores. For a shared matrix it is
-            [B, T, T], the sum over the edges of each sentence.
-        by_shared_pair: [T, T], the sum over all sentences; None for one matrix per edge.
-    """
-
-    value: Tensor
-    by_unary: Tensor | None
-    by_pair: Tensor | None
-    by_shared_pair: Tensor | None
-
-
-class BregmanResult(NamedTuple):
-    """The result of the projections.
-
-    Args:
-        value: [B] in float64, the dual D at lam.
-        residual: [B] in float64, max |incoming - outgoing| mass.
-        lam: [B, n, T], the dual point.
-        marginals: [B, n, T], the tag marginals.
-    """
-
-    value: Tensor
-    residual: Tensor
-    lam: Tensor
-    marginals: Tensor
-
-
-class ProjectionSettings(NamedTuple):
-    """The arguments of `Bregman` for projections and marginals, as the kernels take them."""
-
-    omegas: Sequence[float]
-    first: int
-    tolerance: float | None
-    gauge_right: bool
-    outgoing: bool
 
 
 def crf(

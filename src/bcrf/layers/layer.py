@@ -55,9 +55,8 @@ class ChainLayer(TransitionParameters):
         constraints: which tags may start a sentence, end it and follow each other.
         penalty: None: forbidden tags and transitions are removed from the model, and gold tags that
             use them are an error. A number: the cost of each use, in the loss and in decoding.
-        decoder: "map" (a best sequence: by Viterbi on a CPU, by certified decoding on other
-            devices), "viterbi" or "certified" (a best sequence, by this method);
-            "mbr" (the most probable tag of each
+        decoder: "map" or "viterbi" (a best sequence, by Viterbi), "certified" (a best sequence, by
+            certified decoding); "mbr" (the most probable tag of each
             position, by `solver`), "constrained_mbr" (among the sequences that the constraints
             allow, the one with the highest expected number of correct tags), or another solver (the
             most probable tag of each position, by that solver).
