@@ -4,7 +4,7 @@
         bcrf.loss(...)
     counter.launches, counter.synchronisations
 
-The counter sees every operation that torch dispatches, also those of a backward pass, on any device.
+The counter sees every operation that torch dispatches on any device, also in a backward pass.
 Most operations launch one kernel. Views, empty tensors and metadata launch none. `COMPOSITE` lists
 the operations that launch several kernels on CUDA.
 """
@@ -67,7 +67,7 @@ class SynchronisationError(RuntimeError):
     """An operation that makes the host wait for the device."""
 
 
-class LaunchCounter(TorchDispatchMode):
+class LaunchCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Context manager that counts the kernels and synchronisations of the operations in its block.
 
     Args:
@@ -80,7 +80,7 @@ class LaunchCounter(TorchDispatchMode):
     """
 
     def __init__(self, refuse_waiting: bool = False) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.refuse_waiting = refuse_waiting
         self.launches = 0
         self.synchronisations = 0
