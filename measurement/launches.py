@@ -77,6 +77,7 @@ class LaunchCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         launches: number of kernels.
         synchronisations: number of operations that make the host wait.
         by_name: number of kernels of each operation.
+        bytes: bytes that these operations read and write, once for each operation.
     """
 
     def __init__(self, refuse_waiting: bool = False) -> None:
@@ -85,6 +86,7 @@ class LaunchCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.launches = 0
         self.synchronisations = 0
         self.by_name: Counter[str] = Counter()
+        self.bytes = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -98,15 +100,22 @@ class LaunchCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             launched = _launches(name, args, kwargs, result)
             self.launches += launched
             self.by_name[name] += launched
+            if launched:
+                tensors = (x for x in tree_leaves((args, kwargs, result)) if _is_tensor(x))
+                self.bytes += sum(x.numel() * x.element_size() for x in tensors)
         return result
 
 
 def _launches(name: str, args: Any, kwargs: Any, result: Any) -> int:
     if name in ("_to_copy", "copy_", "clone"):
         return 1
-    if all(not x.numel() for x in tree_leaves(result) if isinstance(x, torch.Tensor)):
+    if all(not x.numel() for x in tree_leaves(result) if _is_tensor(x)):
         return 0
     return COMPOSITE.get(name, 1)
+
+
+def _is_tensor(x: object) -> bool:
+    return isinstance(x, torch.Tensor)
 
 
 def _waits(name: str, args: Any, kwargs: Any) -> bool:
