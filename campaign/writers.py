@@ -13,12 +13,14 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from bcrf.cli import main
 from bcrf.tagger import Tagger
 from bcrf.tagger.files import atomic_folder
+from bcrf.tagger.training import loop
 from tests.tagger_cases import config, trained, weights_equal
 
 from .outcome import PartOutcome
@@ -27,6 +29,7 @@ from .processes import Child, folder_in_memory
 __all__ = ["run"]
 
 _EPOCHS = 25
+_PATIENCE = 60  # seconds that one training waits for the other
 
 
 def run(sample: bool) -> PartOutcome:
@@ -56,17 +59,23 @@ def _train_twice(folder: Path, number: int, outcome: PartOutcome) -> None:
     option = ([], ["--resume"], ["--overwrite"])[number % 3]
     start = time.time() + 0.1
 
-    def work(errors: Path) -> int:
+    def work(errors: Path, other: Path) -> int:
         time.sleep(max(0.0, start - time.time()))
+        _wait_in_training(errors, other)
         with (
             errors.open("w") as stream,
             contextlib.redirect_stderr(stream),
             contextlib.redirect_stdout(io.StringIO()),
         ):
-            return main(["train", str(file), *option])
+            code = main(["train", str(file), *option])
+        _done(errors).touch()
+        return code
 
     outputs = [folder / f"errors-{rank}" for rank in (0, 1)]
-    children = [Child(lambda path=path: work(path)) for path in outputs]
+    children = [
+        Child(lambda path=path, other=other: work(path, other))
+        for path, other in zip(outputs, reversed(outputs), strict=True)
+    ]
     codes = [child.wait()[0] for child in children]
     outcome.count("pairs of trainings")
 
@@ -88,6 +97,35 @@ def _train_twice(folder: Path, number: int, outcome: PartOutcome) -> None:
         return fail(f"found {names} with the epochs {epochs}")
     Tagger.load(output)
     Tagger.load(output / "last")
+
+
+def _wait_in_training(errors: Path, other: Path) -> None:
+    """Make the training of this process wait in its first epoch until the other one has tried.
+
+    Without this, a busy machine may run one training after the other. A training that gets the
+    folder waits until the other one has ended or is training, too; the latter is the defect that we
+    look for.
+    """
+    train_epoch = loop._Run._train_epoch
+
+    def waiting(run: loop._Run, epoch: int) -> Any:
+        _inside(errors).touch()
+        end = time.monotonic() + _PATIENCE
+        while not (_inside(other).exists() or _done(other).exists()):
+            if time.monotonic() > end:
+                raise TimeoutError(f"the other training did not begin within {_PATIENCE} s")
+            time.sleep(0.01)
+        return train_epoch(run, epoch)
+
+    loop._Run._train_epoch = waiting  # type: ignore[method-assign]
+
+
+def _inside(errors: Path) -> Path:
+    return errors.with_name(f"{errors.name}-inside")
+
+
+def _done(errors: Path) -> Path:
+    return errors.with_name(f"{errors.name}-done")
 
 
 # ---------------------------------------------------------------------- two savers and a reader
