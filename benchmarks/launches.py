@@ -27,33 +27,37 @@ __all__ = ["BATCH", "LENGTHS", "OURS", "TAGS", "count", "launches"]
 LENGTHS = (32, 64, 256)
 BATCH, TAGS = 32, 17
 
-Call = Callable[[Problem], Any]
+Prepare = Callable[[Problem], Callable[[], Any]]
+"""A function that prepares a problem and returns the function to count."""
 
 _TASKS = {"loss": "loss + gradient", "normal": "decoding"}  # of the peers: task -> its name
 
 
-def _gradient(family: str, finite: bool = True, structure: bcrf.Structure | None = None) -> Call:
-    def call(problem: Problem) -> Any:
-        leaves = problem.leaves()
-        chain = bcrf.LinearChain(*leaves, structure=structure, finite=finite)
-        value = bcrf.loss(SOLVERS[family]("torch"), chain, problem.tags).sum()
-        return torch.autograd.grad(value, leaves)
+def _gradient(family: str, finite: bool = True, structure: bcrf.Structure | None = None) -> Prepare:
+    def prepare(problem: Problem) -> Callable[[], Any]:
+        leaves, rules = problem.leaves(), structure and structure.to(problem.device)
 
-    return call
+        def call() -> Any:
+            chain = bcrf.LinearChain(*leaves, structure=rules, finite=finite)
+            value = bcrf.loss(SOLVERS[family]("torch"), chain, problem.tags).sum()
+            return torch.autograd.grad(value, leaves)
+
+        return call
+
+    return prepare
 
 
-def _decode(name: str) -> Call:
-    def call(problem: Problem) -> Any:
+def _decode(name: str) -> Prepare:
+    def prepare(problem: Problem) -> Callable[[], Any]:
         chain = bcrf.LinearChain(problem.unary, problem.transitions, finite=True)
-        with torch.no_grad():
-            return DECODERS[name](chain, "torch")
+        return torch.no_grad()(lambda: DECODERS[name](chain, "torch"))
 
-    return call
+    return prepare
 
 
 _RULES = bcrf.Structure.from_labels(["O", *(f"{p}-{k}" for k in range(8) for p in "BI")], "BIO")
 
-OURS: dict[str, Call] = {
+OURS: dict[str, Prepare] = {
     "crf: loss + gradient": _gradient("crf"),
     "crf scan: loss + gradient": _gradient("crf scan"),
     "bregman-10: loss + gradient": _gradient("bregman"),
@@ -93,7 +97,7 @@ def launches(
         problem = make_problem(BenchmarkCase(batch, length, tags), "shared")
         meta = problem.to(torch.device("meta"))
         calls: dict[str, Callable[[], Row]] = {
-            name: partial(count, partial(call, meta)) for name, call in OURS.items()
+            name: partial(count, prepare(meta)) for name, prepare in OURS.items()
         }
         for task, words in _TASKS.items():
             for name in PEERS:

@@ -57,7 +57,7 @@ class FaultyDisk:
         fault: one of `FAULTS`; None: only count operations.
         at: number of the operation that fails, from 1. `can_occur` must be true for it.
         removed: an empty folder on the same file system, outside of `root`. Removed files are
-            moved there, because a lost removal must be undone.
+            moved there, because a crash may lose the removal, and the file must then come back.
     """
 
     def __init__(self, root: Path, fault: str | None, at: int, removed: Path) -> None:

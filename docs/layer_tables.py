@@ -1,6 +1,7 @@
 """Write the tables of docs/which-layer.md from the logs of the benchmark and of the experiments.
 
-`python docs/layer_tables.py` replaces the text between `<!-- NAME -->` and `<!-- end -->`.
+`python docs/layer_tables.py` replaces the text between `<!-- NAME -->` and `<!-- end -->`, and the
+name of the benchmark's run. The run is the one that docs/benchmarks.md shows.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "which-layer.md"
-RUN = "20261117-234805"  # the run of the benchmark that the page quotes; docs/benchmarks.md has it
+BENCHMARKS = ROOT / "docs" / "benchmarks.md"
+
+# How both pages name the command and the run of the benchmark.
+SOURCE = re.compile(r"`make bench[^`]*`, run ([0-9]{8}-[0-9]{6})")
 
 SHAPES = ["32x30x17", "32x64x17", "4x2048x17", "32x40x64-BIES"]
 LOSSES = {
@@ -58,6 +62,14 @@ OWN_DECODER = {
 }
 
 
+def shown_run() -> re.Match[str]:
+    """Return the first match of `SOURCE` in docs/benchmarks.md: its group 1 is the run's name."""
+    found = SOURCE.search(BENCHMARKS.read_text(encoding="utf-8"))
+    if found is None:
+        raise ValueError(f"{BENCHMARKS}: expected '`make bench ...`, run YYYYMMDD-HHMMSS'")
+    return found
+
+
 def rows(path: Path) -> Iterator[dict[str, Any]]:
     for line in path.read_text(encoding="utf-8").splitlines():
         yield json.loads(line)
@@ -73,24 +85,24 @@ def duration(seconds: float) -> str:
     return f"{value:.3g} {unit}"
 
 
-def speed_table(task: str, systems: dict[str, str]) -> str:
+def speed_table(run: str, task: str, systems: dict[str, str]) -> str:
     """Median times of one thread with shared transitions."""
     found = {
         (row["system"], row["case"]): duration(row["median"])
         for row in rows(ROOT / "benchmarks" / "results" / "speed.jsonl")
-        if row["run"] == RUN and row["row"] == "speed" and "median" in row
+        if row["run"] == run and row["row"] == "speed" and "median" in row
         if (row["task"], row["pairs"], row["threads"]) == (task, "shared", 1)
     }
     body = [[name, *(found[system, shape] for shape in SHAPES)] for name, system in systems.items()]
     return markdown(["", *SHAPES], body)
 
 
-def depth_table() -> str:
+def depth_table(run: str) -> str:
     """Longest chains of dependent operations of the torch backend."""
     found = {
         (row["system"], row["length"]): str(row["depth"])
         for row in rows(ROOT / "benchmarks" / "results" / "speed.jsonl")
-        if row["run"] == RUN and row["row"] == "depth"
+        if row["run"] == run and row["row"] == "depth"
     }
     body = [[name, found[system, 32], found[system, 256]] for name, system in DEPTHS.items()]
     return markdown(["loss + gradient", "n = 32", "n = 256"], body)
@@ -113,10 +125,13 @@ def accuracy_table() -> str:
 
 def updated(text: str) -> str:
     """The page with fresh tables."""
+    source = shown_run()
+    run = source[1]
+    text = SOURCE.sub(lambda _: source[0], text)
     tables = {
-        "loss": speed_table("loss", LOSSES),
-        "decoding": speed_table("peaked", DECODERS),
-        "depth": depth_table(),
+        "loss": speed_table(run, "loss", LOSSES),
+        "decoding": speed_table(run, "peaked", DECODERS),
+        "depth": depth_table(run),
         "accuracy": accuracy_table(),
     }
     for name, table in tables.items():

@@ -51,7 +51,8 @@ def _pyplot() -> Any:
             "the plots need the matplotlib package: pip install '.[plots]'"
         ) from error
     matplotlib.use("svg")
-    # Write text as text, not as paths, and use reproducible identifiers.
+    # Keep text in the SVG files as text elements instead of outlines of its letters, and make the
+    # identifiers of the files reproducible.
     matplotlib.rcParams.update({"svg.hashsalt": "bcrf", "svg.fonttype": "none", "font.size": 7})
     from matplotlib import pyplot
 

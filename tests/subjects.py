@@ -37,6 +37,7 @@ CRF: dict[str, Solver] = {
     "crf": ForwardBackward(),
     "crf-torch": ForwardBackward(backend="torch"),
     "crf-parallel": ForwardBackward(parallel=True),
+    "crf-few-launches": ForwardBackward(backend="few_launches"),
     "crf-naive": ForwardBackward(backend="naive"),
 }
 BREGMAN: dict[str, Solver] = {
@@ -44,6 +45,7 @@ BREGMAN: dict[str, Solver] = {
     "bregman-paper": Bregman.paper(10),
     "bregman-tolerance": Bregman(100, tolerance=1e-5),
     "bregman-torch": Bregman(backend="torch"),
+    "bregman-few-launches": Bregman(backend="few_launches"),
     "bregman-naive": Bregman(backend="naive"),
 }
 FACTORIZED: dict[str, Solver] = {
@@ -159,13 +161,15 @@ def decoded(name: str, chain: LinearChain) -> dict[str, Tensor]:
     if name == "viterbi":
         score, tags = viterbi(chain)
         return {"score": score, "tags": tags}
-    if name in ("viterbi-naive", "viterbi-torch"):
-        score, tags = viterbi(chain, backend=name.removeprefix("viterbi-"))
+    if name.startswith("viterbi-"):
+        backend = name.removeprefix("viterbi-").replace("-", "_")
+        score, tags = viterbi(chain, backend=backend)
         return {"score": score, "tags": tags}
     if name == "certified_decode":
         return certified_decode(chain)._asdict()
-    if name == "certified_decode-torch":
-        return certified_decode(chain, backend="torch")._asdict()
+    if name.startswith("certified_decode-"):
+        backend = name.removeprefix("certified_decode-").replace("-", "_")
+        return certified_decode(chain, backend=backend)._asdict()
     if name == "k_best":
         score, tags = k_best(chain, 5)
         return {"score": score, "tags": tags.transpose(1, 2)}
@@ -178,7 +182,8 @@ def decoded(name: str, chain: LinearChain) -> dict[str, Tensor]:
 
 
 FUNCTIONS = (
-    *("viterbi", "viterbi-torch", "viterbi-naive", "certified_decode", "certified_decode-torch"),
+    *("viterbi", "viterbi-torch", "viterbi-few-launches", "viterbi-naive"),
+    *("certified_decode", "certified_decode-torch", "certified_decode-few-launches"),
     *("k_best", "entropy", "kl", "sample"),
 )
 

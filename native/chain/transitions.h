@@ -43,8 +43,8 @@ BCRF_INLINE void exponentiate_rows(
         }
 }
 
-// Reads from[lane][k] and calls use(k, vector of all lanes) for k = 0 .. count - 1: W separate arrays become rows
-// of W lanes.
+// Calls use(k, vector) for k = 0 .. count - 1. Lane r of the k-th vector is from[r][k], so `from` holds one array
+// for each of the W lanes.
 template <class Real, class Score, class Use>
 BCRF_INLINE void transpose_into_lanes(const Score* const* from, int64_t count, Use use) {
     constexpr int64_t W = lanes<Real>(), H = W / 2;

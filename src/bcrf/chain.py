@@ -150,6 +150,11 @@ class LinearChain:
             return _remove_transitions(transitions, structure.follow)
 
     @property
+    def known_finite(self) -> bool:
+        """Whether all scores within the lengths are known to be finite: no rules either."""
+        return self.finite and self.structure is None
+
+    @property
     def pair_scores(self) -> Tensor:
         """`transitions`, or zeros [T, T] if there are none."""
         transitions = self.constrained_transitions()
@@ -283,7 +288,7 @@ class LinearChain:
         allowed = (structure.start | ~first) & (structure.end | ~last)
         unary = torch.where(allowed, self.unary, -math.inf)
         if self.structure is not None:
-            structure = _both(structure, self.structure)
+            structure = structure.intersect(self.structure)
         transitions = self.raw_transitions
         if transitions is None or transitions.dim() == 2:
             transitions = _remove_transitions(self.pair_scores, structure.follow)
@@ -419,11 +424,6 @@ def _remove_transitions(transitions: Tensor, follow: Tensor) -> Tensor:
     # We add -inf instead of selecting with `where`: the gradient of a sum allocates nothing.
     removal = transitions.new_zeros(follow.shape).masked_fill_(~follow, -math.inf)
     return transitions + removal
-
-
-def _both(one: Structure, other: Structure) -> Structure:
-    """Return the structure that allows exactly what `one` and `other` both allow."""
-    return Structure(one.start & other.start, one.end & other.end, one.follow & other.follow)
 
 
 def _flatten(chain: LinearChain) -> tuple[list[Any], _Context]:

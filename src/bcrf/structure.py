@@ -7,13 +7,15 @@ library never writes constraints into a trainable parameter.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .checks import values_readable
 from .compat.private_torch import register_pytree_node
+from .numerics.static_trimming import ReachableTags
 from .tag_schemes import OUTSIDE, ParsedLabel, TagScheme
 
 __all__ = ["Structure"]
@@ -37,6 +39,11 @@ class Structure:
     changes of the caller's tensors do not change the structure. A structure is a pytree with the
     leaves `start`, `end`, `follow`. It is compared and hashed by identity.
 
+    Attributes:
+        reachable: tables that find live tags on any device without reading scores. None if the
+            structure was made from tensors on another device than the CPU, or in a graph: to use
+            the tables there, make a structure from lists or CPU tensors, and move it with `to`.
+
     Example:
         >>> from bcrf import Structure
         >>> Structure.from_labels(["O", "B-PER", "I-PER"], "BIO")
@@ -49,6 +56,7 @@ class Structure:
     end: Tensor
     follow: Tensor
     labels: tuple[str, ...] | None
+    reachable: ReachableTags | None = field(default=None)
 
     def __init__(
         self,
@@ -86,6 +94,11 @@ class Structure:
                 mask = first.new_ones((tags, tags) if name == "follow" else (tags,))
             object.__setattr__(self, name, mask)  # the dataclass is frozen
         object.__setattr__(self, "labels", names)
+        reachable = None
+        if values_readable(self.start):
+            reachable = ReachableTags(self.start, self.end, self.follow)
+            reachable.tables()  # a graph that uses the structure later cannot compute them
+        object.__setattr__(self, "reachable", reachable)
 
     @classmethod
     def from_labels(
@@ -133,7 +146,12 @@ class Structure:
         return cls(start, end, follow, names)
 
     @classmethod
-    def _unchecked(cls, masks: Iterable[Any], labels: tuple[str, ...] | None) -> Structure:
+    def _unchecked(
+        cls,
+        masks: Iterable[Any],
+        labels: tuple[str, ...] | None,
+        reachable: ReachableTags | None = None,
+    ) -> Structure:
         """Return a structure without validation.
 
         The masks may be arbitrary objects, which torch.export and torch.compile put in their place.
@@ -142,6 +160,7 @@ class Structure:
         for name, mask in zip(_MASKS, masks, strict=True):
             object.__setattr__(structure, name, mask)
         object.__setattr__(structure, "labels", labels)
+        object.__setattr__(structure, "reachable", reachable)
         return structure
 
     @property
@@ -152,7 +171,21 @@ class Structure:
     def to(self, device: torch.device | str | int) -> Structure:
         """Return the same structure with its masks on `device`."""
         masks = (mask.to(device=device) for mask in (self.start, self.end, self.follow))
-        return self._unchecked(masks, self.labels)
+        return self._unchecked(masks, self.labels, self.reachable)
+
+    def intersect(self, other: Structure) -> Structure:
+        """Return the structure that allows exactly what both structures allow.
+
+        Both must be on one device, and have the same number of tags. The result has no labels.
+
+        Example:
+            >>> from bcrf import Structure
+            >>> Structure(start=[True, False]).intersect(Structure(end=[True, False]))
+            Structure(start=1/2, end=1/2, follow=4/4 allowed)
+        """
+        masks = (getattr(self, name) & getattr(other, name) for name in _MASKS)
+        one, two = self.reachable, other.reachable
+        return self._unchecked(masks, None, one.intersect(two) if one and two else None)
 
     def __repr__(self) -> str:
         masks = ("start", self.start), ("end", self.end), ("follow", self.follow)

@@ -214,7 +214,7 @@ def test_loops_are_unrolled_where_torch_is_older(monkeypatch: pytest.MonkeyPatch
 
 
 def trims(problems: Sequence[tuple[Tensor, Tensor, Tensor]]) -> None:
-    """Live tags in a graph, where it is made by rounds, are those that a loop finds."""
+    """Live tags in a graph are those that eager mode finds."""
     fast, counter = compiled(live_tags, "eager", dynamic=True)
     for nodes, pairs, lengths in problems:
         assert torch.equal(fast(nodes, pairs, lengths), live_tags(nodes, pairs, lengths))
@@ -222,7 +222,7 @@ def trims(problems: Sequence[tuple[Tensor, Tensor, Tensor]]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["shared", "per_pair"])
-def test_live_tags_by_rounds(kind: Pairs) -> None:
+def test_live_tags_in_a_graph(kind: Pairs) -> None:
     problems = []
     for seed in range(40):
         generator = torch.Generator().manual_seed(seed)

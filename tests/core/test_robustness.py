@@ -147,4 +147,6 @@ def test_shared_transitions_are_never_copied_to_every_edge(solver: bcrf.Solver) 
         _ = solver(chain).tag_marginals
         bcrf.decode(solver, chain)
         bcrf.viterbi(chain)
-    assert largest.numel <= 2 * 4 * 40 * 16
+    # Mean field stores its distributions, and the gradients of all updates, in one tensor each.
+    arrays = 2 if not isinstance(solver, bcrf.MeanField) else solver.iterations + 2
+    assert largest.numel <= arrays * 4 * 40 * 16

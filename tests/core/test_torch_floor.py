@@ -125,7 +125,7 @@ import sys
 import torch
 from torch.utils import _pytree
 
-for name in ("scan", "while_loop"):
+for name in ("scan",):
     sys.modules[f"torch._higher_order_ops.{name}"] = None
 del torch._C._functorch.is_legacy_batchedtensor, _pytree.register_pytree_node
 

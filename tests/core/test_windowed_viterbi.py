@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import bcrf
 from bcrf.inference import windowed_viterbi
 from bcrf.numerics.trimming import live_tags
-from bcrf.tagger.prediction.reachable import ReachableTags
+from bcrf.tagger.prediction.reachable import ReachableTagSets
 from tests.strategies import random_chain_arrays
 
 
@@ -84,8 +84,8 @@ def test_reachable_tags_are_those_of_the_trim(seed, n, tags):
     nodes = torch.rand(1, n, tags, generator=generator) < 0.7
     follow = torch.rand(tags, tags, generator=generator) < 0.5
     start, end = torch.rand(2, tags, generator=generator) < 0.7
-    from_start = ReachableTags(start, follow, nodes[0].split(4))
-    from_end = ReachableTags(end, follow.T, nodes[0].flip(0).split(4))
+    from_start = ReachableTagSets(start, follow, nodes[0].split(4))
+    from_end = ReachableTagSets(end, follow.T, nodes[0].flip(0).split(4))
     nodes[:, 0] &= start
     nodes[:, -1] &= end
     live = live_tags(nodes, follow, torch.tensor([n]))[0]

@@ -168,8 +168,8 @@ def _decoder(name: str) -> str:
     try:
         check_decoder(name)
         check_methods(decoder=name)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    except ValueError as error:  # argparse puts "--decoder: " before the message
+        raise argparse.ArgumentTypeError(str(error).removeprefix("decoder ")) from error
     return name
 
 
@@ -181,5 +181,6 @@ def _device(name: str) -> str:
     try:
         choose_device(name)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+        message = str(error).replace("device must be", "must be")
+        raise argparse.ArgumentTypeError(message) from error
     return name

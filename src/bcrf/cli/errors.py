@@ -5,11 +5,15 @@ from __future__ import annotations
 from importlib import import_module
 from types import ModuleType
 
-__all__ = ["UserError", "explain", "import_extra"]
+__all__ = ["UsageError", "UserError", "explain", "import_extra"]
 
 
 class UserError(Exception):
     """A mistake that the user can correct; the message says what is wrong and where."""
+
+
+class UsageError(UserError):
+    """An option of the command line is wrong or missing; the message begins with its name."""
 
 
 class MissingExtra(UserError):

@@ -26,6 +26,9 @@ COMMANDS = {
 }
 """What each command does. Its module in this package has `run(arguments) -> exit code`."""
 
+# Names that a user of the paper may try: the experiments are not part of the installed package.
+_REPRODUCTION_NAMES = ("reproduce", "reproduction")
+
 _USAGE_ERROR = 2
 # 128 + the number of the signal, as shells report it: SIGINT, SIGPIPE, SIGTERM.
 _INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 130, 141, 143
@@ -41,9 +44,9 @@ class _Terminated(KeyboardInterrupt):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command `bcrf` and return its exit code.
 
-    0: success. 1: the data, files or settings are wrong, or a check has found mistakes; standard
-    error says which. 2: the command line is wrong. 130: interrupted (Ctrl-C). 141: the reader of
-    the output has closed it. 143: terminated (SIGTERM).
+    0: success. 1: the data, or the settings in a file, are wrong, or a check has found mistakes;
+    standard error says which. 2: the command line is wrong. 130: interrupted (Ctrl-C). 141: the
+    reader of the output has closed it. 143: terminated (SIGTERM).
 
     Args:
         arguments: the arguments of the command line; None: those of this process.
@@ -104,12 +107,21 @@ def _run(arguments: list[str]) -> int:
         parser.print_help()
         return _USAGE_ERROR
     if not name.startswith("-"):
-        from ..tagger.suggestions import did_you_mean
-
-        suggestion = did_you_mean(name, COMMANDS) or f"; expected {', '.join(COMMANDS)}"
-        parser.error(f"there is no command {name!r}{suggestion}")
+        parser.error(f"there is no command {name!r}{_suggest_command(name)}")
     parser.parse_args(arguments)  # exits, unless "--" is the only argument
     return _USAGE_ERROR
+
+
+def _suggest_command(name: str) -> str:
+    """Return what to type instead of an unknown command, beginning with "; "."""
+    from ..tagger.suggestions import did_you_mean
+
+    if name in _REPRODUCTION_NAMES:
+        return (
+            "; in a checkout of the project, `python -m reproduction` runs the experiments of the "
+            "paper"
+        )
+    return did_you_mean(name, COMMANDS) or f"; expected {', '.join(COMMANDS)}"
 
 
 @contextmanager

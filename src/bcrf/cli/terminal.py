@@ -49,7 +49,8 @@ def progress_bar(wanted: bool = True) -> Iterator[Update]:
             if done < bar.tasks[0].completed:
                 bar.reset(task_id)  # restarts the count and the estimate of the speed
             count = f"{done:,}" if total is None else f"{done:,}/{total:,}"
-            remaining = _duration(bar.tasks[0].time_remaining) if total is not None else ""
+            is_underway = total is not None and done < total
+            remaining = _duration(bar.tasks[0].time_remaining) if is_underway else ""
             bar.update(
                 task_id,
                 description=escape(text),

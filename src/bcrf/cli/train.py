@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .arguments import add_threads_option, command_parser, use_threads
 from .config_file import read_config
-from .errors import UserError
+from .errors import UsageError, UserError
 from .settings import add_settings, nested, read_task_defaults
 from .terminal import Update, percent, progress_bar
 
@@ -55,7 +56,10 @@ def run(arguments: list[str]) -> int:
         parser.error("--resume and --overwrite cannot be used together")
     if path is None and not given:
         parser.error("expected CONFIG, or at least --output and --data.train")
-    config = load_config(path, nested(given))
+    try:
+        config = load_config(path, given)
+    except UsageError as error:
+        parser.error(str(error))
     use_threads(threads)
 
     from ..tagger.training import train
@@ -80,17 +84,26 @@ def load_config(path: str | None, given: dict[str, Any]) -> Config:
 
     Args:
         path: the configuration file; None: there is none.
-        given: nested settings of the command line.
+        given: settings of the command line, by dotted name, such as "model.layers".
+
+    Raises:
+        UsageError: a setting of the command line is wrong, or a required setting is missing and
+            there is no file.
+        UserError: the file is wrong, or does not fit the settings of the command line.
     """
     from ..tagger.config_tables import deep_merge
     from ..tagger.training import Config
 
-    values = deep_merge({} if path is None else read_config(path), given)
+    values = deep_merge({} if path is None else read_config(path), nested(given))
     try:
         return Config.from_dict(values)
     except (TypeError, ValueError) as error:
-        sources = ([path] if path else []) + (["the command line"] if given else [])
-        raise UserError(f"{' with the settings of '.join(sources)}: {error}") from error
+        message = str(error)  # begins with the dotted name of the setting
+        setting = re.match(r"[\w.]*", message)
+        if path is None or (setting is not None and setting[0] in given):
+            raise UsageError(f"--{message}") from error
+        sources = [path, *(["the command line"] if given else [])]
+        raise UserError(f"{' with the settings of '.join(sources)}: {message}") from error
 
 
 class TrainingDisplay:

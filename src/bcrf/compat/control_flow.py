@@ -1,8 +1,8 @@
-"""Loops over positions: Python loops in eager mode, loop operators in a graph.
+"""Loops over positions: Python loops in eager mode, the operator `scan` in a graph.
 
 `torch.compile` and `torch.export` unroll a Python loop, so each length would need its own graph. In
-a graph these functions call torch's higher-order operators instead. One graph then serves all
-lengths, and an ONNX export contains `Scan` and `Loop`. Before torch 2.13 the loops are unrolled.
+a graph `loop` calls torch's higher-order operator `scan` instead. One graph then serves all
+lengths, and an ONNX export contains `Scan`. Before torch 2.13 the loops are unrolled.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .private_torch import HAS_LOOPS, has_static_value, scan, while_loop
+from .private_torch import HAS_LOOPS, has_static_value, may_be_exporting, scan
 
-__all__ = ["Step", "fixpoint", "is_static", "is_tracing", "loop"]
+__all__ = ["Step", "is_static", "is_tracing", "loop", "stored"]
 
 Columns = Sequence[Any]
 Step = Callable[[tuple[Tensor, ...], tuple[Any, ...]], tuple[tuple[Tensor, ...], Tensor]]
@@ -29,6 +29,20 @@ def is_tracing() -> bool:
 def is_static(size: int) -> bool:
     """Whether `size` is a known number, not the symbolic size of a graph."""
     return not is_tracing() or has_static_value(size)
+
+
+def stored(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Return `tensors`, of one shape and without gradients, stored in memory by a compiled graph.
+
+    Inductor would compute a tensor again in each kernel that reads it. If the tensor has many
+    inputs, it would rather store larger tensors that depend on it, in one more kernel for each.
+    """
+    if not torch.compiler.is_compiling() or may_be_exporting():
+        return tensors
+    packed = torch.stack(tensors)
+    # Inductor stores what `as_strided` reads. We call it on a new contiguous tensor only: of a
+    # view it would read the base.
+    return packed.as_strided(packed.shape, packed.stride()).unbind(0)
 
 
 def loop(
@@ -79,19 +93,3 @@ def _scan(
     found: tuple[tuple[Tensor, ...], Tensor]
     found = scan(body, contiguous(carry), tuple(columns), dim=1, reverse=reverse)
     return found
-
-
-def fixpoint(step: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Return the fixpoint of `step` from `x`, computed by the operator `while_loop` of a graph."""
-
-    def changing(_: Tensor, changed: Tensor) -> Tensor:
-        return changed.clone()
-
-    def advance(before: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
-        after = step(before)
-        return after, (after != before).any()
-
-    changed = torch.ones((), dtype=torch.bool, device=x.device)
-    start = (x.clone(), changed)
-    unchanged: Tensor = while_loop(changing, advance, start)[0]
-    return unchanged

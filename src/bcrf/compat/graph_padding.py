@@ -23,13 +23,11 @@ def pad_for_graph(chain: LinearChain) -> LinearChain:
     """Return `chain` with a few positions of padding: the same sentences in longer tensors."""
     if not is_tracing():
         return chain
-    transitions = chain.transitions
+    transitions = chain.raw_transitions
     if transitions is not None and not chain.shared:
         more = chain.max_length + _PADDING - 1 - transitions.shape[1]
         transitions = pad(transitions, (0, 0, 0, 0, 0, more))
-    return LinearChain._new(
-        pad_tensor_for_graph(chain.unary), transitions, chain.lengths, chain.dtype
-    )
+    return chain._with_scores(pad_tensor_for_graph(chain.unary), transitions)
 
 
 def pad_tensor_for_graph(x: Tensor) -> Tensor:

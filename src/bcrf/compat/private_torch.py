@@ -28,19 +28,16 @@ __all__ = [
     "register_pytree_node",
     "requires_grad_outside",
     "scan",
-    "while_loop",
 ]
 
 # Loop operators. They are prototypes in torch; the package was tested with torch 2.13 and later.
 # Without the operators loops are unrolled, and each length has its own graph.
 # (`torch.__version__` compares as a version, not as text: 2.9 is less than 2.13.)
 scan: Any
-while_loop: Any
 try:
     from torch._higher_order_ops.scan import scan
-    from torch._higher_order_ops.while_loop import while_loop
 except ImportError:
-    scan = while_loop = None
+    scan = None
 HAS_LOOPS = scan is not None and torch.__version__ >= "2.13"
 
 

@@ -165,7 +165,8 @@ class Bregman(CompiledSolver):
         arrays = (chain.unary, chain.pair_scores, chain.lengths)
         with_gradient = torch.is_grad_enabled() and chain.requires_grad
         *settings, _ = self._settings  # not a slice: torch.compile of torch 2.8 cannot make one
-        found: Tensor = custom_ops.bregman(*arrays, tags, *settings, with_gradient)[0]
+        kernel = (self.backend, chain.known_finite)
+        found: Tensor = custom_ops.bregman(*arrays, tags, *settings, with_gradient, *kernel)[0]
         return found.to(chain.unary.dtype)
 
     def decode(self, chain: LinearChain, temperature: float | Tensor = 1.0) -> Tensor:
@@ -176,7 +177,8 @@ class Bregman(CompiledSolver):
                 arrays = (chain.unary, chain.pair_scores, chain.lengths)
                 settings, tau = self._settings, float(temperature)
                 if backend == "custom_op":
-                    found: Tensor = custom_ops.most_probable(*arrays, *settings, tau)
+                    kernel = (self.backend, chain.known_finite)
+                    found: Tensor = custom_ops.most_probable(*arrays, *settings, tau, *kernel)
                     return found
                 tags = native.most_probable(*arrays, settings, tau)
                 if tags is not None:
@@ -243,7 +245,8 @@ class BregmanSolution(Solution):
         if self._backend == "custom_op":
             chain = chain.detach()
             arrays = (chain.unary, chain.pair_scores, chain.lengths)
-            return BregmanResult(*custom_ops.bregman_result(*arrays, *settings))
+            kernel = (self.solver.backend, chain.known_finite)
+            return BregmanResult(*custom_ops.bregman_result(*arrays, *settings, *kernel))
         return None
 
     @cached_property

@@ -82,7 +82,8 @@ def certified_decode(
             found = native.certified(*arrays, solver.omegas, tau, in_float64=False)
         else:
             with torch.no_grad():
-                found = custom_ops.certified(*arrays, solver.omegas, tau)
+                finite = chain.known_finite
+                found = custom_ops.certified(*arrays, solver.omegas, tau, backend, finite)
         if found is not None:
             tags, score, certified = found
             return CertifiedTags(tags, best_score(chain, tags, score), certified)
@@ -90,10 +91,14 @@ def certified_decode(
     if kernels is not None:
         check_on_device(chain)
         with torch.no_grad():
-            tags, certified = kernels.certified(chain, solver.omegas, tau)
-            rest = (~certified).nonzero().squeeze(1)  # the only time that the host has to wait
-            if rest.shape[0]:
-                tags = chain.pad(tags.index_copy(0, rest, viterbi(chain[rest], backend)[1]))
+            tags, certified = kernels.certified(chain.detach(), solver.omegas, tau)
+            if chain.device.type == "meta":  # no values: nobody knows which sentences are left
+                best = kernels.viterbi(chain.detach())[0]
+                tags = torch.where(certified.unsqueeze(1), tags, best)
+            else:
+                rest = (~certified).nonzero().squeeze(1)  # the only time that the host has to wait
+                if rest.shape[0]:
+                    tags = tags.index_copy(0, rest, kernels.viterbi(chain.detach()[rest])[0])
         score = check_sums("score of the best sequence", chain.score(tags))
         return CertifiedTags(tags, score, certified)
     problem = pad_for_graph(chain)

@@ -41,7 +41,7 @@ class ForwardBackward(CompiledSolver):
         parallel: use an associative scan over T x T matrices (depth log n, work n T^3) instead of
             the sequential recursion (depth n, work n T^2).
         backend: "auto", or the name of a backend (see `bcrf.backends`). With `parallel`, only
-            "auto" and "torch" are valid.
+            "auto", "torch" and "few_launches" are valid.
 
     Example:
         >>> import torch, bcrf
@@ -59,9 +59,13 @@ class ForwardBackward(CompiledSolver):
 
     def __post_init__(self) -> None:
         check_backend(self.backend)
-        if self.parallel and self.backend not in ("auto", "torch"):
-            raise ValueError(f"parallel=True has no backend {self.backend!r}, only 'torch'")
-        option = "torch" if self.parallel else self.backend
+        option = self.backend
+        if self.parallel:
+            if option not in ("auto", "torch", "few_launches"):
+                raise ValueError(
+                    f"parallel=True has no backend {option!r}, only 'torch' and 'few_launches'"
+                )
+            option = "torch" if option == "auto" else option
         object.__setattr__(self, "_backend_option", option)  # the dataclass is frozen
 
     def __call__(self, chain: LinearChain) -> CRFSolution:
@@ -89,14 +93,14 @@ class ForwardBackward(CompiledSolver):
         return kernels.crf(chain, labels, wanted, start_end=start_end, parallel=parallel)
 
     def operator_loss(self, chain: LinearChain, tags: Tensor) -> Tensor:
-        return _operator_value(chain, tags).to(chain.unary.dtype)
+        return _operator_value(self, chain, tags).to(chain.unary.dtype)
 
 
-def _operator_value(chain: LinearChain, tags: Tensor | None) -> Tensor:
+def _operator_value(solver: ForwardBackward, chain: LinearChain, tags: Tensor | None) -> Tensor:
     """Return A(w), or the loss of `tags`, in float64, by the operator `torch.ops.bcrf.crf`."""
     with_gradient = torch.is_grad_enabled() and chain.requires_grad
     arrays = (chain.unary, chain.pair_scores, chain.lengths)
-    value: Tensor = custom_ops.crf(*arrays, tags, with_gradient)[0]
+    value: Tensor = custom_ops.crf(*arrays, tags, with_gradient, solver._backend_option)[0]
     return value
 
 
@@ -113,12 +117,12 @@ class CRFSolution(Solution):
         self._backend = backend
         self._compiled_total: Tensor | None = None  # A(w) in float64 from a compiled kernel
         if device_kernels(backend) is not None:
-            check_on_device(chain)
-            self._compiled_total = fused_value(solver, backend, self.chain, in_float64=True)
-        elif backend == "native":
+            check_on_device(chain)  # the kernel runs when a result is read
+            return
+        if backend == "native":
             self._compiled_total = fused_value(solver, backend, self.chain, in_float64=True)
         elif backend == "custom_op":
-            self._compiled_total = _operator_value(self.chain, None)
+            self._compiled_total = _operator_value(solver, self.chain, None)
         if self._compiled_total is None:
             self.beta  # noqa: B018  (solves the chain: errors in the data are raised here)
 
@@ -156,6 +160,11 @@ class CRFSolution(Solution):
         if self._compiled_total is not None:
             total = self._compiled_total
             return total if torch.is_grad_enabled() else total.detach()
+        backend = self._selected_now()
+        if device_kernels(backend) is not None:
+            found = fused_value(self.solver, backend, self.chain, in_float64=True)
+            assert found is not None
+            return found
         beta, scale = self._backward
         total = logsumexp(beta[:, :1]).sum(1) + scale
         return torch.where(self.folded.lengths > 0, total, 0.0)
@@ -177,13 +186,16 @@ class CRFSolution(Solution):
         scores = before + folded.transitions.scores + after
         return remove_graph_padding(edge_softmax(folded, scores))
 
+    def _selected_now(self) -> Backend:
+        """Return the backend for a call now: solutions of eager mode may be read in a graph."""
+        return select_backend(self.solver._backend_option, self.chain.unary)
+
     def _compiled_marginals(self, wanted: tuple[bool, bool]) -> ValueAndGradient | None:
         """Return the marginals from a compiled kernel, if they need no derivatives."""
         chain = self.chain
         if torch.is_grad_enabled() and self.requires_grad:
             return None
-        # We select the backend again: a solution may be made in eager mode and read in a graph.
-        backend = select_backend(self.solver._backend_option, chain.unary)
+        backend = self._selected_now()
         kernels = device_kernels(backend)
         if kernels is not None:
             parallel = self.solver.parallel

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..chain import LinearChain
 from ..compat.caching import cached_property
-from ..diagnosis import check_positions, check_sums
+from ..diagnosis import check_positions, check_scores, check_sums
 from ..kernels.folded_chain import checked_scores
 from ..numerics.logspace import clamp_rounding, log_softmax, logsumexp
 from .solution import Solution, Solver
@@ -34,8 +34,7 @@ class Unstructured(Solver):
     """
 
     def __call__(self, chain: LinearChain) -> FactorizedSolution:
-        unary, _ = factor_scores(chain)
-        return UnstructuredSolution(chain, unary)
+        return UnstructuredSolution(chain, _unary_scores(chain))
 
 
 class FactorizedSolution(Solution):
@@ -75,12 +74,13 @@ class UnstructuredSolution(FactorizedSolution):
     """The solution of `Unstructured`."""
 
     def __init__(self, chain: LinearChain, unary: Tensor) -> None:
-        self._sums = logsumexp(unary)
         super().__init__(chain, log_softmax(unary))
+        self._unary = unary
 
     @cached_property
     def value(self) -> Tensor:
-        return check_sums("value", torch.where(self.chain.mask, self._sums, 0.0).sum(1))
+        sums = logsumexp(self._unary)
+        return check_sums("value", torch.where(self.chain.mask, sums, 0.0).sum(1))
 
 
 def factor_scores(chain: LinearChain) -> tuple[Tensor, Tensor]:
@@ -88,3 +88,11 @@ def factor_scores(chain: LinearChain) -> tuple[Tensor, Tensor]:
     unary, transitions = checked_scores(chain)
     check_positions(unary)
     return unary, transitions
+
+
+def _unary_scores(chain: LinearChain) -> Tensor:
+    """Return the unary scores of `factor_scores`, without computing the transition scores."""
+    check_scores(chain)
+    unary = torch.where(chain.mask.unsqueeze(-1), chain.unary, 0.0)
+    check_positions(unary)
+    return unary

@@ -47,7 +47,7 @@ def viterbi(chain: LinearChain, backend: str = "auto") -> tuple[Tensor, Tensor]:
         found = native.viterbi(chain.unary, chain.pair_scores, chain.lengths, in_float64=False)
     elif selected == "custom_op":
         with torch.no_grad():
-            found = custom_ops.viterbi(chain.unary, chain.pair_scores, chain.lengths)
+            found = custom_ops.viterbi(chain.unary, chain.pair_scores, chain.lengths, backend)
     if found is not None:
         return best_score(chain, *found), found[0]
     kernels = device_kernels(selected)

@@ -7,7 +7,9 @@ possible, else "torch".
 
 Two backends are for devices on which the launch of a kernel takes longer than its arithmetic:
 "few_launches" consists of torch operations, "triton" of compiled kernels. "torch" selects
-"few_launches" on devices other than the CPU, and "auto" selects "triton" where possible.
+"few_launches" on devices other than the CPU, and "auto" selects "triton" where possible; a graph of
+torch.compile then calls the same kernels through the operators of `custom_ops`. triton is imported
+at the first call that runs its kernels.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from torch import Tensor
 
 from ..checks import values_readable
 from ..compat.private_torch import in_function_transform, may_be_exporting, must_stay_in_torch
-from . import native, pytorch, reference
+from . import native, pytorch, reference, triton_support
 from .device_kernels import DeviceKernels
 from .folded_chain import FoldedChain
 
@@ -92,34 +94,32 @@ def backends() -> dict[str, str | None]:
         >>> bcrf.backends()["torch"] is None
         True
     """
-    return {
-        "naive": None,
-        "torch": None,
-        "few_launches": few_launches_unavailable(),
-        "native": native.UNAVAILABLE,
-        "triton": triton_unavailable(),
-    }
+    return {name: _unavailable(name) for name in _NAMES}
 
 
-def few_launches_unavailable() -> str | None:
-    """Return None, or the reason why the backend "few_launches" cannot run."""
-    return "it is not written yet"
+def _unavailable(backend: str) -> str | None:
+    """Return None, or the reason why the backend of this name is unavailable."""
+    if backend == "native":
+        return native.UNAVAILABLE
+    return triton_unavailable() if backend == "triton" else None
 
 
 def triton_unavailable() -> str | None:
-    """Return None, or the reason why the backend "triton" cannot run."""
-    return "it is not written yet"
+    """Return None, or the reason why the backend "triton" cannot run; triton is not imported."""
+    if triton_support.UNAVAILABLE is not None or triton_support.INTERPRETED:
+        return triton_support.UNAVAILABLE
+    return None if torch.cuda.is_available() else "torch finds no CUDA device"
 
 
 def check_backend(backend: str) -> None:
     """Raise unless `backend` is "auto" or the name of an available backend."""
     if backend == "auto":
         return
-    known = backends()
-    if backend not in known:
-        raise ValueError(f"backend must be 'auto' or one of {sorted(known)}, got {backend!r}")
-    if known[backend] is not None:
-        raise RuntimeError(f"backend {backend!r} is not available: {known[backend]}")
+    if backend not in _NAMES:
+        raise ValueError(f"backend must be 'auto' or one of {sorted(_NAMES)}, got {backend!r}")
+    reason = _unavailable(backend)
+    if reason is not None:
+        raise RuntimeError(f"backend {backend!r} is not available: {reason}")
 
 
 def select_backend(backend: str, scores: Tensor, fixed_steps: bool = True) -> Backend:
@@ -148,20 +148,32 @@ def select_backend(backend: str, scores: Tensor, fixed_steps: bool = True) -> Ba
 
 def _select_for_device(backend: str, scores: Tensor, fixed_steps: bool) -> Backend:
     """Return the implementation where launches may take longer than arithmetic."""
-    if torch.compiler.is_compiling() or in_function_transform() or not fixed_steps:
+    runs_triton = backend == "triton" or (backend == "auto" and _runs_triton(scores))
+    if torch.compiler.is_compiling():
+        if runs_triton and fixed_steps and not may_be_exporting():
+            return "custom_op"
         return "torch"
-    if backend == "triton" or (backend == "auto" and _runs_triton(scores)):
-        return "torch" if must_stay_in_torch() else "triton"
-    if few_launches_unavailable() is not None:
+    if in_function_transform() or not fixed_steps:
         return "torch"
+    if runs_triton:
+        if type(scores) not in _PLAIN_TENSORS or must_stay_in_torch():
+            return "torch"
+        reason = triton_support.refusal(scores)
+        if reason is not None:
+            raise ValueError(reason)
+        return "triton"
     few = backend == "few_launches" or not values_readable(scores)
     return "few_launches" if few else "torch"
 
 
 def _runs_triton(scores: Tensor) -> bool:
-    """Whether "auto" may select the Triton kernels; triton is imported only for CUDA tensors."""
-    return scores.is_cuda and scores.shape[-1] <= _MOST_TAGS and triton_unavailable() is None
+    """Whether "auto" selects the Triton kernels."""
+    return (
+        scores.device.type == "cuda"
+        and scores.shape[-1] <= triton_support.MOST_TAGS
+        and triton_support.UNAVAILABLE is None
+    )
 
 
-_MOST_TAGS = 128
+_NAMES = ("naive", "torch", "few_launches", "native", "triton")
 _PLAIN_TENSORS = (Tensor, torch.nn.Parameter)

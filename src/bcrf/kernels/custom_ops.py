@@ -1,24 +1,44 @@
 """The compiled kernels as torch operators (`torch.ops.bcrf`), for graphs of torch.compile.
 
 In eager mode the library calls the kernels directly, which is faster. If a sentence is invalid, an
-eager call runs the torch code, which finds the reason. An operator cannot do that: it raises an
-error that names no sentence.
+eager call on the CPU runs the torch code, which finds the reason. An operator cannot do that: it
+raises an error that names no sentence. The Triton kernels check nothing.
+
+Each operator has an argument `backend`, the option of `select_backend`, which says which kernels
+run: "triton", or "auto" for scores on a GPU, the Triton kernels; otherwise the native ones.
+`finite` says whether all scores within the lengths are known to be finite; the native kernels look
+for themselves.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 
+from ..chain import LinearChain
 from . import native
+from .device_kernels import DeviceKernels
 from .results import ProjectionSettings, ValueAndGradient
 
 __all__ = ["bregman", "bregman_result", "certified", "crf", "most_probable", "viterbi"]
 
 T = TypeVar("T")
+
+
+def _triton_kernels(backend: str, unary: Tensor) -> DeviceKernels | None:
+    """Return the Triton kernels, or None if the native kernels serve `unary`."""
+    if backend != "triton" and unary.is_cpu:
+        return None
+    return cast(DeviceKernels, importlib.import_module(".triton", __package__))
+
+
+def _chain(unary: Tensor, pair: Tensor, lengths: Tensor, finite: bool = False) -> LinearChain:
+    """Return the chain of scores to which all rules have been applied."""
+    return LinearChain._new(unary, pair, lengths, unary.dtype, None, finite)
 
 
 def _answer(found: T | None) -> T:
@@ -43,11 +63,19 @@ def _filled(found: ValueAndGradient) -> tuple[Tensor, Tensor, Tensor]:
 
 @torch.library.custom_op("bcrf::crf", mutates_args=())
 def crf(
-    unary: Tensor, pair: Tensor, lengths: Tensor, tags: Tensor | None, gradients: bool
+    unary: Tensor,
+    pair: Tensor,
+    lengths: Tensor,
+    tags: Tensor | None,
+    gradients: bool,
+    backend: str = "native",
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the value [B] (float64) of `native.crf` and its gradients, or empty tensors."""
-    found = native.crf(unary, pair, lengths, tags, (gradients, gradients))
-    return _filled(_answer(found))
+    wanted = (gradients, gradients)
+    kernels = _triton_kernels(backend, unary)
+    if kernels is not None:
+        return _filled(kernels.crf(_chain(unary, pair, lengths), tags, wanted))
+    return _filled(_answer(native.crf(unary, pair, lengths, tags, wanted)))
 
 
 @torch.library.custom_op("bcrf::bregman", mutates_args=())
@@ -61,11 +89,17 @@ def bregman(
     tolerance: float | None,
     gauge_right: bool,
     gradients: bool,
+    backend: str = "native",
+    finite: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the value [B] (float64) of `native.bregman` and its gradients, or empty tensors."""
     settings = ProjectionSettings(omegas, first, tolerance, gauge_right, False)
-    found = native.bregman(unary, pair, lengths, settings, tags, (gradients, gradients))
-    return _filled(_answer(found))
+    wanted = (gradients, gradients)
+    kernels = _triton_kernels(backend, unary)
+    if kernels is not None:
+        chain = _chain(unary, pair, lengths, finite)
+        return _filled(kernels.bregman(chain, settings, tags, wanted))
+    return _filled(_answer(native.bregman(unary, pair, lengths, settings, tags, wanted)))
 
 
 @torch.library.custom_op("bcrf::bregman_result", mutates_args=())
@@ -78,10 +112,19 @@ def bregman_result(
     tolerance: float | None,
     gauge_right: bool,
     outgoing: bool,
+    backend: str = "native",
+    finite: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the fields of `native.bregman_result`."""
     settings = ProjectionSettings(omegas, first, tolerance, gauge_right, outgoing)
-    return tuple(_answer(native.bregman_result(unary, pair, lengths, settings)))  # type: ignore[return-value]
+    kernels = _triton_kernels(backend, unary)
+    if kernels is not None:
+        found = kernels.bregman_result(_chain(unary, pair, lengths, finite), settings)
+        # The results of an operator may not be parts of other tensors.
+        found = found._replace(residual=found.residual.clone(), lam=found.lam.clone())
+    else:
+        found = _answer(native.bregman_result(unary, pair, lengths, settings))
+    return found.value, found.residual, found.lam, found.marginals
 
 
 @torch.library.custom_op("bcrf::most_probable", mutates_args=())
@@ -95,23 +138,47 @@ def most_probable(
     gauge_right: bool,
     outgoing: bool,
     temperature: float,
+    backend: str = "native",
+    finite: bool = False,
 ) -> Tensor:
     """Return the tags [B, n] of `native.most_probable`."""
     settings = ProjectionSettings(omegas, first, tolerance, gauge_right, outgoing)
+    kernels = _triton_kernels(backend, unary)
+    if kernels is not None:
+        chain = _chain(unary, pair, lengths, finite)
+        return kernels.most_probable(chain, settings, temperature)
     return _answer(native.most_probable(unary, pair, lengths, settings, temperature))
 
 
 @torch.library.custom_op("bcrf::viterbi", mutates_args=())
-def viterbi(unary: Tensor, pair: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+def viterbi(
+    unary: Tensor, pair: Tensor, lengths: Tensor, backend: str = "native"
+) -> tuple[Tensor, Tensor]:
     """Return tags [B, n] and score [B] (float64) of `native.viterbi`."""
+    kernels = _triton_kernels(backend, unary)
+    if kernels is not None:
+        return kernels.viterbi(_chain(unary, pair, lengths))
     return _answer(native.viterbi(unary, pair, lengths))
 
 
 @torch.library.custom_op("bcrf::certified", mutates_args=())
 def certified(
-    unary: Tensor, pair: Tensor, lengths: Tensor, omegas: Sequence[float], temperature: float
+    unary: Tensor,
+    pair: Tensor,
+    lengths: Tensor,
+    omegas: Sequence[float],
+    temperature: float,
+    backend: str = "native",
+    finite: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return tags [B, n], score [B] (float64) and certified [B] of `native.certified`."""
+    kernels = _triton_kernels(backend, unary)
+    if kernels is not None:
+        chain = _chain(unary, pair, lengths, finite)
+        tags, proved = kernels.certified(chain, omegas, temperature)
+        # We decode all sentences: to decode only the others, the host would have to wait.
+        best, score = kernels.viterbi(chain)
+        return torch.where(proved.unsqueeze(1), tags, best), score, proved
     return _answer(native.certified(unary, pair, lengths, omegas, temperature))
 
 
@@ -126,16 +193,43 @@ def _tags(unary: Tensor) -> Tensor:
     return unary.new_empty(unary.shape[:2], dtype=torch.int64)
 
 
-def _fake_gradients(unary: Tensor, pair: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+def _fake_gradients(unary: Tensor, pair: Tensor, gradients: bool) -> tuple[Tensor, Tensor, Tensor]:
     value = _per_sentence(unary)
-    if not rest[-1]:
+    if not gradients:
         return value, value.new_empty(0), value.new_empty(0)
     shape = (unary.shape[0], *pair.shape) if pair.dim() == 2 else pair.shape
     return value, unary.new_empty(unary.shape), unary.new_empty(shape)
 
 
-crf.register_fake(_fake_gradients)
-bregman.register_fake(_fake_gradients)
+@crf.register_fake
+def _fake_crf(
+    unary: Tensor,
+    pair: Tensor,
+    lengths: Tensor,
+    tags: Tensor | None,
+    gradients: bool,
+    backend: str = "native",
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _fake_gradients(unary, pair, gradients)
+
+
+@bregman.register_fake
+def _fake_bregman(
+    unary: Tensor,
+    pair: Tensor,
+    lengths: Tensor,
+    tags: Tensor | None,
+    omegas: Sequence[float],
+    first: int,
+    tolerance: float | None,
+    gauge_right: bool,
+    gradients: bool,
+    backend: str = "native",
+    finite: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _fake_gradients(unary, pair, gradients)
+
+
 bregman_result.register_fake(
     lambda unary, *rest: (
         _per_sentence(unary),
@@ -158,12 +252,22 @@ certified.register_fake(
 # Backward passes: the operators return the gradients with the value, and autograd scales them.
 
 
-def _save_gradients(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def _save_gradients(
+    ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...], gradients: bool
+) -> None:
     ctx.set_materialize_grads(False)
     ctx.shared = inputs[1].dim() == 2
     ctx.rest = (None,) * (len(inputs) - 2)
-    ctx.gradients = inputs[-1]
+    ctx.gradients = gradients
     ctx.save_for_backward(*output[1:])
+
+
+def _save_crf(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    _save_gradients(ctx, inputs, output, inputs[4])
+
+
+def _save_bregman(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    _save_gradients(ctx, inputs, output, inputs[8])
 
 
 def _scale_gradients(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
@@ -184,5 +288,5 @@ def _scale_gradients(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
     return (by_unary, by_pair, *ctx.rest)
 
 
-crf.register_autograd(_scale_gradients, setup_context=_save_gradients)
-bregman.register_autograd(_scale_gradients, setup_context=_save_gradients)
+crf.register_autograd(_scale_gradients, setup_context=_save_crf)
+bregman.register_autograd(_scale_gradients, setup_context=_save_bregman)

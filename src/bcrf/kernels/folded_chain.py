@@ -27,6 +27,7 @@ from ..checks import values_readable
 from ..compat.caching import cached_property
 from ..diagnosis import check_paths, check_scores
 from ..numerics.logspace import log_matmul, scaled_exp
+from ..numerics.static_trimming import static_live
 from ..numerics.trimming import live_tags
 
 __all__ = ["FoldedChain", "Transitions", "checked_scores", "fold"]
@@ -240,8 +241,13 @@ def _trim(chain: LinearChain) -> tuple[Tensor, Tensor, Tensor]:
     if values_readable(chain.unary) and _all_finite(chain.unary) and _all_finite(transitions):
         return chain.unary, transitions, inside.expand_as(chain.unary)
     unary, transitions = _clear_padding(chain, transitions)
-    nodes = (unary != -math.inf) & inside
-    live = live_tags(nodes, transitions != -math.inf, chain.lengths)
+    if not chain.finite:
+        nodes = (unary != -math.inf) & inside
+        live = live_tags(nodes, transitions != -math.inf, chain.lengths)
+    elif chain.structure is not None:
+        live = static_live(chain.structure, chain.lengths, chain.max_length)
+    else:
+        return unary, transitions, inside.expand_as(unary)
     check_paths(live, chain.lengths)
     return unary, transitions, live
 

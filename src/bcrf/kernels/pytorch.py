@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from ..checks import values_readable
-from ..compat.control_flow import Step, is_static, is_tracing, loop
+from ..compat.control_flow import Step, is_static, is_tracing, loop, stored
 from ..numerics.associative_scan import suffix_products
 from ..numerics.logspace import log_matmul, widest_dtype
 from .dual import residual
@@ -38,6 +39,8 @@ def project(
     Each step updates all interior positions of one parity at once. See `reference.project` for the
     arguments and the result.
     """
+    if tolerance is None and torch.compiler.is_compiling():
+        return _project_by_parity(folded, lam, omegas, first)
     lam = lam.clone()
     if tolerance is None:
         for k, omega in enumerate(omegas):
@@ -79,6 +82,64 @@ def _step(folded: FoldedChain, lam: Tensor, first: int, omega: float | Tensor) -
     mean = new.sum(-1, keepdim=True) / free.sum(-1, keepdim=True).clamp(min=1)
     old = lam[:, here]
     lam[:, here] = torch.where(free, old + omega * (new - mean - old), 0.0)
+
+
+def _project_by_parity(
+    folded: FoldedChain, lam: Tensor, omegas: Sequence[float], first: int
+) -> Tensor:
+    """Return the result of `project`, in operations that a compiler fuses to few kernels.
+
+    Interior positions 1, 3, ... and 2, 4, ... are two tensors, so that a projection writes one
+    tensor as a whole; a slice of `lam` would be one more kernel. A constant per position has no
+    effect (see `_step`). We subtract it after every few projections only, because it is a sum over
+    the tags of the result, and so ends a fused kernel.
+    """
+    n = lam.shape[1]
+    left, right = stored(folded.left, folded.right)
+    live = folded.interior_live
+    size = {1: (n - 1) // 2, 2: (n - 2) // 2}
+    free = {p: live[:, p : n - 1 : 2] for p in (1, 2)}
+    state = {p: lam[:, p : n - 1 : 2] for p in (1, 2)}
+    for k, omega in enumerate(omegas):
+        p = first if k % 2 == 0 else 3 - first
+        before, after = _neighbours(state[3 - p], p, size[p])
+        alpha = folded.transitions[p - 1 : n - 2 : 2].forward(left[:, p - 1 : n - 2 : 2] - before)
+        beta = folded.transitions[p : n - 1 : 2].backward(right[:, p : n - 1 : 2] + after)
+        new = (left[:, p : n - 1 : 2] + beta - right[:, p - 1 : n - 2 : 2] - alpha) / 2
+        new = torch.where(free[p], new, 0.0)
+        if (k + 1) % _CENTRE_EVERY == 0:
+            new = _centred(new, free[p])
+        state[p] = torch.where(free[p], state[p] + omega * (new - state[p]), 0.0)
+    odd, even = state[1], _resized(state[2], size[1])
+    interior = _resized(torch.stack([odd, even], 2).flatten(1, 2), n - 2)
+    return _centred(pad(interior, (0, 0, 1, 1)), live)
+
+
+# Between two such projections the constants grow by a few scores.
+_CENTRE_EVERY = 16
+
+
+def _neighbours(lam: Tensor, parity: int, size: int) -> tuple[Tensor, Tensor]:
+    """Return lam before and after the `size` interior positions of a parity, 1 or 2.
+
+    `lam` holds the interior positions of the other parity; it is 0 at the first and the last
+    position of the chain.
+    """
+    if parity == 1:  # positions 1, 3, ... lie between 0, 2, ... and 2, 4, ...
+        return _resized(pad(lam, (0, 0, 1, 0)), size), _resized(lam, size)
+    return _resized(lam, size), _resized(lam[:, 1:], size)
+
+
+def _resized(x: Tensor, size: int) -> Tensor:
+    """Return `x` [B, h, T] with `size` positions: at most one of zeros is appended."""
+    return pad(x, (0, 0, 0, 1))[:, :size]
+
+
+def _centred(lam: Tensor, free: Tensor) -> Tensor:
+    """Return `lam` minus its mean over the free tags of each position; 0 at the other tags."""
+    lam = torch.where(free, lam, 0.0)
+    mean = lam.sum(-1, keepdim=True) / free.sum(-1, keepdim=True).clamp(min=1)
+    return torch.where(free, lam - mean, 0.0)
 
 
 def backward_messages(folded: FoldedChain) -> tuple[Tensor, Tensor]:

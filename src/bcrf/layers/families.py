@@ -17,8 +17,8 @@ class ExactCRF(ChainLayer):
 
     Args:
         num_tags: T.
-        batch_first, constraints, penalty, decoder, temperature, shared_transitions, start_end: see
-            `ChainLayer`.
+        batch_first, constraints, penalty, decoder, temperature, shared_transitions, start_end,
+            finite_emissions: see `ChainLayer`.
 
     Example:
         >>> import torch, bcrf
@@ -41,6 +41,7 @@ class ExactCRF(ChainLayer):
         temperature: float = 1.0,
         shared_transitions: bool = True,
         start_end: bool = True,
+        finite_emissions: bool = False,
     ) -> None:
         super().__init__(
             num_tags,
@@ -52,6 +53,7 @@ class ExactCRF(ChainLayer):
             temperature=temperature,
             shared_transitions=shared_transitions,
             start_end=start_end,
+            finite_emissions=finite_emissions,
         )
 
 
@@ -64,8 +66,8 @@ class BregmanCRF(ChainLayer):
         num_tags: T.
         iterations: number of projections in a loss. For other settings use `ChainLayer` with a
             solver such as `Bregman.paper(10)`.
-        batch_first, constraints, penalty, decoder, temperature, shared_transitions, start_end: see
-            `ChainLayer`.
+        batch_first, constraints, penalty, decoder, temperature, shared_transitions, start_end,
+            finite_emissions: see `ChainLayer`.
 
     Example:
         >>> import torch, bcrf
@@ -88,6 +90,7 @@ class BregmanCRF(ChainLayer):
         temperature: float = 1.0,
         shared_transitions: bool = True,
         start_end: bool = True,
+        finite_emissions: bool = False,
     ) -> None:
         super().__init__(
             num_tags,
@@ -99,6 +102,7 @@ class BregmanCRF(ChainLayer):
             temperature=temperature,
             shared_transitions=shared_transitions,
             start_end=start_end,
+            finite_emissions=finite_emissions,
         )
 
 
@@ -112,8 +116,8 @@ class MeanFieldCRF(ChainLayer):
     Args:
         num_tags: T.
         iterations: number of updates.
-        batch_first, constraints, penalty, decoder, temperature, shared_transitions, start_end: see
-            `ChainLayer`.
+        batch_first, constraints, penalty, decoder, temperature, shared_transitions, start_end,
+            finite_emissions: see `ChainLayer`.
 
     Example:
         >>> import torch, bcrf
@@ -134,6 +138,7 @@ class MeanFieldCRF(ChainLayer):
         temperature: float = 1.0,
         shared_transitions: bool = True,
         start_end: bool = True,
+        finite_emissions: bool = False,
     ) -> None:
         super().__init__(
             num_tags,
@@ -145,6 +150,7 @@ class MeanFieldCRF(ChainLayer):
             temperature=temperature,
             shared_transitions=shared_transitions,
             start_end=start_end,
+            finite_emissions=finite_emissions,
         )
 
 
@@ -156,7 +162,8 @@ class TokenSoftmax(ChainLayer):
 
     Args:
         num_tags: T.
-        batch_first, constraints, penalty, decoder, temperature: see `ChainLayer`.
+        batch_first, constraints, penalty, decoder, temperature, finite_emissions: see
+            `ChainLayer`.
 
     Example:
         >>> import torch, bcrf
@@ -174,6 +181,7 @@ class TokenSoftmax(ChainLayer):
         penalty: float | None = None,
         decoder: DecoderChoice = "constrained_mbr",
         temperature: float = 1.0,
+        finite_emissions: bool = False,
     ) -> None:
         super().__init__(
             num_tags,
@@ -185,4 +193,5 @@ class TokenSoftmax(ChainLayer):
             temperature=temperature,
             shared_transitions=False,
             start_end=False,
+            finite_emissions=finite_emissions,
         )

@@ -31,7 +31,9 @@ __all__ = ["ChainLayer", "Reduction"]
 
 Reduction = Literal["none", "sum", "mean", "token_mean"]
 _REDUCTIONS = get_args(Reduction)
-_PLAIN_SETTINGS = ("batch_first", "constraints", "penalty", "decoder", "temperature")
+_PLAIN_SETTINGS = (
+    "batch_first", "constraints", "penalty", "decoder", "temperature", "finite_emissions"
+)  # fmt: skip
 
 
 class ChainLayer(TransitionParameters):
@@ -64,6 +66,10 @@ class ChainLayer(TransitionParameters):
             `Bregman.paper(10)` at 0.1.
         shared_transitions: whether there is a parameter `transitions` [T, T].
         start_end: whether there are parameters `start_transitions` and `end_transitions` [T].
+        finite_emissions: whether all emissions of kept positions, and all `transitions` of a batch,
+            are known to be finite, so that only the constraints remove tags. On a GPU this saves
+            kernel launches, and keeps a loop over the positions out of compiled graphs. With an
+            -inf, results then have no meaning.
 
     Attributes:
         start_transitions, end_transitions: parameters [T], or None.
@@ -89,6 +95,7 @@ class ChainLayer(TransitionParameters):
         "temperature": 1.0,
         "shared_transitions": True,
         "start_end": True,
+        "finite_emissions": False,
     }
     # Whether a mask that removes the first position of a sentence is an error.
     _first_required: ClassVar[bool] = False
@@ -105,6 +112,7 @@ class ChainLayer(TransitionParameters):
         temperature: float = 1.0,
         shared_transitions: bool = True,
         start_end: bool = True,
+        finite_emissions: bool = False,
     ) -> None:
         if not callable(solver):
             raise TypeError(f"solver must be a solver such as bcrf.Bregman(10), got {solver!r}")
@@ -114,6 +122,7 @@ class ChainLayer(TransitionParameters):
         self.batch_first = batch_first
         self.decoder = decoder
         self.temperature = temperature
+        self.finite_emissions = bool(finite_emissions)
 
     def extra_repr(self) -> str:
         settings = {

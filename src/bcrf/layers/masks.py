@@ -382,15 +382,16 @@ def prepare_batch(
         if scores is not None and scores.dtype is not dtype:
             dtype = torch.promote_types(dtype, scores.dtype)
     unary = emissions.to(torch.promote_types(dtype, torch.float32))
-    constraints = layer._constraint_scores
-    start_end, pairs = transition_scores(unary, *own, transitions, constraints)
+    constraints, finite = layer._constraint_scores, layer.finite_emissions
+    start_end, pairs = transition_scores(unary, *own, transitions, constraints, finite)
     if pairs is not None and pairs.device != device:
         raise ValueError(f"emissions are on {device}, the layer's transitions on {pairs.device}")
     lengths = layout.lengths
     if lengths is None:
         lengths = torch.full((unary.shape[0],), unary.shape[1], device=device)
     # Shapes, dtypes and lengths are right: nothing to check again.
-    chain = LinearChain._new(unary, pairs, lengths, unary.dtype)
+    rules = constraints.place(device, unary.dtype).structure if finite and constraints else None
+    chain = LinearChain._new(unary, pairs, lengths, unary.dtype, rules, finite)
     structure = constraints.structure if constraints and constraints.penalty is None else None
     if start_end is not None and not separate_start_end:
         chain = chain._add_start_end(start_end, readable and layout.lengths is None)

@@ -47,6 +47,7 @@ class CRF(ExactCRF):
         temperature: float = 1.0,
         shared_transitions: bool = True,
         start_end: bool = True,
+        finite_emissions: bool = False,
     ) -> None:
         super().__init__(
             num_tags,
@@ -57,4 +58,5 @@ class CRF(ExactCRF):
             temperature=temperature,
             shared_transitions=shared_transitions,
             start_end=start_end,
+            finite_emissions=finite_emissions,
         )

@@ -34,12 +34,14 @@ class _PlacedScores(NamedTuple):
     Args:
         start_end: [2T], the scores of start tags, then of end tags; None: all tags are allowed.
         transitions: [T, T]; None: all transitions are allowed.
+        structure: the constraints, if they remove tags or transitions.
     """
 
     device: torch.device
     dtype: torch.dtype
     start_end: Tensor | None
     transitions: Tensor | None
+    structure: Structure | None
 
 
 class ConstraintScores:
@@ -88,7 +90,9 @@ class ConstraintScores:
             )
             for allowed in self._masks
         )
-        return _PlacedScores(device, dtype, start_end, transitions)
+        removes = self.penalty is None and (start_end is not None or transitions is not None)
+        structure = self.structure.to(device) if removes else None
+        return _PlacedScores(device, dtype, start_end, transitions, structure)
 
 
 def promote_to_working(dtype: torch.dtype) -> torch.dtype:
@@ -103,6 +107,7 @@ def transition_scores(
     transitions: Tensor | None,
     batch_transitions: Tensor | None = None,
     constraints: ConstraintScores | None = None,
+    declared: bool = False,
 ) -> tuple[Tensor | None, Tensor | None]:
     """Return the scores of start and end tags [2T] and of transitions; None: all zero.
 
@@ -112,6 +117,8 @@ def transition_scores(
         transitions: [T, T], axes from -> to.
         batch_transitions: [T, T] or [B, n-1, T, T], added to `transitions`.
         constraints: their scores are added.
+        declared: whether the constraints are the structure of the chain. Then its kernels remove
+            transitions from scores [B, n-1, T, T], and we add nothing to these.
     """
     dtype = like.dtype
     start_end = None
@@ -125,8 +132,9 @@ def transition_scores(
         costs = constraints.place(like.device, dtype)
         if costs.start_end is not None:
             start_end = costs.start_end if start_end is None else start_end + costs.start_end
+        per_pair = batch_transitions is not None and batch_transitions.dim() == 4
         # We add the constraints to the shared [T, T] first: `batch_transitions` may be much larger.
-        if costs.transitions is not None:
+        if costs.transitions is not None and not (declared and costs.structure and per_pair):
             cost = costs.transitions
             transitions = cost if transitions is None else transitions + cost
     if batch_transitions is not None:

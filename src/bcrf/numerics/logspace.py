@@ -89,11 +89,11 @@ def logsumexp(x: Tensor, dim: int = -1) -> Tensor:
 def log_softmax(logits: Tensor, dim: int = -1) -> Tensor:
     """Return logits - log sum exp; -inf everywhere if every logit is -inf.
 
-    The maximum is subtracted first, so that probabilities sum to one for scores of any size.
+    torch subtracts the maximum first, so that probabilities sum to one for scores of any size.
     """
-    shifted = logits - _peak(logits, dim)
-    total = logsumexp(shifted, dim).unsqueeze(dim)
-    return shifted - torch.where(total == -math.inf, 0.0, total)
+    empty = (logits == -math.inf).all(dim, keepdim=True)
+    found = torch.log_softmax(logits.masked_fill(empty, 0.0), dim)
+    return found.masked_fill(empty, -math.inf)
 
 
 def softmax(logits: Tensor, dim: int = -1) -> Tensor:

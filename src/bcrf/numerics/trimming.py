@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..checks import values_readable
-from ..compat.control_flow import fixpoint, is_tracing
+from ..compat.control_flow import is_static, loop
 from .associative_scan import suffix_products
 
 __all__ = ["live_tags"]
@@ -30,21 +30,17 @@ def live_tags(allowed_nodes: Tensor, allowed_pairs: Tensor, lengths: Tensor) -> 
     Returns:
         bool [B, n, T], False at and beyond the length.
 
-    In eager mode the control flow depends on the shapes only, so the host never waits for the
-    device. On a CPU we loop over positions. On other devices, where a loop of small steps is slow,
-    we use an associative scan of depth log n. In a graph, which must serve all lengths, we repeat
-    one parallel step.
+    The control flow depends on the shapes only, so the host never waits for the device. On a CPU we
+    loop over positions. On other devices, where a loop of small steps is slow, we use an
+    associative scan of depth log n; also in a graph, unless it must serve all lengths.
     """
     n = allowed_nodes.shape[1]
     if n == 0:
         return allowed_nodes.clone()
     position = torch.arange(n, device=allowed_nodes.device)
     last = (position == lengths.unsqueeze(-1) - 1).unsqueeze(-1)
-    if values_readable(allowed_nodes):
+    if values_readable(allowed_nodes) or not is_static(n):
         return _live_by_loop(allowed_nodes, allowed_pairs, last)
-    if is_tracing():
-        inside = (position < lengths.unsqueeze(-1)).unsqueeze(-1)
-        return _live_by_rounds(allowed_nodes & inside, allowed_pairs, last)
     return _live_by_scan(allowed_nodes, allowed_pairs, last)
 
 
@@ -53,25 +49,31 @@ def _live_by_loop(nodes: Tensor, pairs: Tensor, last: Tensor) -> Tensor:
 
     `last` (bool [B, n, 1]) marks the last position of each sentence.
     """
-    n = nodes.shape[1]
-    node, end = nodes.unbind(1), last.unbind(1)
-    if pairs.dim() == 2:
-        edges: Sequence[Tensor] = [pairs.float()] * (n - 1)
-    else:
-        # `_successors` converts one edge at a time: all edges as floats would take four times the
-        # memory.
-        edges = pairs.unbind(1)
+    if nodes.shape[1] == 1:
+        return nodes & last
+    # `_successors` converts one edge at a time: all edges as floats would take four times the
+    # memory.
+    shared = pairs.float() if pairs.dim() == 2 else None
+    edges = () if shared is not None else (pairs,)
 
-    reached = [node[0]]
-    for i in range(1, n):
-        reached.append(node[i] & _successors(reached[-1], edges[i - 1]))
+    def arrive(carry: tuple[Tensor, ...], here: tuple[Any, ...]) -> Any:
+        node, *edge = here
+        reached = node & _successors(carry[0], edge[0] if shared is None else shared)
+        return (reached,), reached
 
     # The successors of a reached tag are reached too. So a backward pass over the reached tags
     # gives the intersection of both passes.
-    live = [reached[-1] & end[-1]]
-    for i in range(n - 2, -1, -1):
-        live.append(reached[i] & (end[i] | _successors(live[-1], edges[i].mT)))
-    return torch.stack(live[::-1], dim=1)
+    def leave(carry: tuple[Tensor, ...], here: tuple[Any, ...]) -> Any:
+        node, end, *edge = here
+        onward = _successors(carry[0], edge[0].mT if shared is None else shared.mT)
+        live = node & (end | onward)
+        return (live,), live
+
+    (final,), reached = loop(arrive, (nodes[:, 0],), (nodes[:, 1:], *edges))
+    final = final & last[:, -1]
+    reached = torch.cat([nodes[:, :1], reached[:, :-1]], 1)
+    _, live = loop(leave, (final,), (reached, last[:, :-1], *edges), reverse=True)
+    return torch.cat([live, final.unsqueeze(1)], 1)
 
 
 def _live_by_scan(nodes: Tensor, pairs: Tensor, last: Tensor) -> Tensor:
@@ -89,24 +91,6 @@ def _live_by_scan(nodes: Tensor, pairs: Tensor, last: Tensor) -> Tensor:
     back = suffix_products(matrices.mT.flip(1), start, _and_or, _and_or_vector).flip(1) > 0
     inside = last.flip(1).cumsum(1).flip(1) > 0
     return nodes & onward & back & inside
-
-
-def _live_by_rounds(nodes: Tensor, pairs: Tensor, last: Tensor) -> Tensor:
-    """Return the live tags by parallel rounds over all positions, until nothing changes.
-
-    A round removes each tag without a live predecessor or successor. Each tag that remains at the
-    end has live neighbours on both sides, and so lies on a path. Usually one or two rounds suffice;
-    the maximum is n. `nodes` is False beyond the length.
-    """
-    arrive, leave = pairs.float(), pairs.float().mT
-
-    def round_(live: Tensor) -> Tensor:
-        reached = live[:, 1:] & _successors(live[:, :-1], arrive)
-        live = torch.cat([live[:, :1], reached], 1)
-        onward = live[:, :-1] & (last[:, :-1] | _successors(live[:, 1:], leave))
-        return torch.cat([onward, live[:, -1:]], 1)
-
-    return fixpoint(round_, nodes)
 
 
 def _and_or(a: Tensor, b: Tensor) -> Tensor:

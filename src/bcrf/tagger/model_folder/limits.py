@@ -67,7 +67,7 @@ def check_network(config: ModelConfig) -> None:
     """Raise if a network has too many layers, or its objective too many iterations."""
     if config.layers > MAX_LAYERS:
         raise ValueError(
-            f"layers: found {config.layers} layers; a model may have at most {MAX_LAYERS}"
+            f"model.layers: found {config.layers} layers; a model may have at most {MAX_LAYERS}"
         )
     check_methods(objective=config.objective)
 

@@ -52,7 +52,7 @@ class SelfAttentiveEncoder(nn.Module):
         """Return the states of all words, [B, n, width]."""
         states = self.embeddings(batch)
         n = states.shape[1]
-        states = states + self.position_scale * sinusoids(n, self.width).to(states)
+        states = states + self.position_scale * sinusoids(n, self.width, states.device).to(states)
         position = torch.arange(n, device=states.device)
         # An empty sentence attends to its padding, because a softmax over nothing is NaN.
         mask = position < batch.lengths.clamp_min(1).unsqueeze(1)
@@ -100,11 +100,11 @@ class SelfAttention(nn.Module):
         return mixed.transpose(1, 2).reshape(batch, n, width)
 
 
-def sinusoids(n: int, width: int) -> Tensor:
+def sinusoids(n: int, width: int, device: torch.device | None = None) -> Tensor:
     """Return position vectors [n, width]: sines and cosines with geometrically spaced wavelengths.
 
-    The width is even.
+    The width is even. We compute them on the device, because a copy would wait for it.
     """
-    rate = torch.exp(torch.arange(0, width, 2) * (-math.log(_LONGEST) / width))
-    angle = torch.arange(n).unsqueeze(1) * rate
+    rate = torch.exp(torch.arange(0, width, 2, device=device) * (-math.log(_LONGEST) / width))
+    angle = torch.arange(n, device=device).unsqueeze(1) * rate
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(1)

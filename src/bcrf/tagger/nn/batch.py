@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .padding import padded
+from .padding import Packing, padded
 from .pieces import Windows
 
-__all__ = ["PADDING", "UNKNOWN", "Batch", "Spellings", "collate"]
+__all__ = ["PADDING", "UNKNOWN", "Batch", "Spellings", "collate", "copy_to_device"]
 
 PADDING, UNKNOWN = 0, 1
 """Ids of the first two entries of every vocabulary."""
@@ -44,26 +44,48 @@ class Batch:
             reads no word ids.
         spellings: the characters, for networks that read them.
         windows: the word pieces, for pretrained encoders.
+        packing: where the words are in the padded tensors; None: it is computed from `lengths`
+            where it is needed, which makes the host wait for a GPU.
     """
 
     lengths: Tensor
     words: Tensor | None = None
     spellings: Spellings | None = None
     windows: Windows | None = None
+    packing: Packing | None = None
 
     def to(self, *args: Any, **kwargs: Any) -> Batch:
         """Return the batch with `Tensor.to` applied to every tensor."""
+        return self._map(lambda tensor: tensor.to(*args, **kwargs))
 
-        def moved(value: Any) -> Any:
+    def to_device(self, device: torch.device) -> Batch:
+        """Return the batch on a device; the host does not wait for a GPU (`copy_to_device`)."""
+        return self._map(lambda tensor: copy_to_device(tensor, device))
+
+    def _map(self, function: Callable[[Tensor], Tensor]) -> Batch:
+        """Return the batch with the function applied to every tensor."""
+
+        def mapped(value: Any) -> Any:
             if isinstance(value, Tensor):
-                return value.to(*args, **kwargs)
+                return function(value)
             if dataclasses.is_dataclass(value) and not isinstance(value, type):
-                parts = {f.name: moved(getattr(value, f.name)) for f in dataclasses.fields(value)}
+                parts = {f.name: mapped(getattr(value, f.name)) for f in dataclasses.fields(value)}
                 return dataclasses.replace(value, **parts)
             return value
 
-        batch: Batch = moved(self)
+        batch: Batch = mapped(self)
         return batch
+
+
+def copy_to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return the tensor on a device; a copy from the CPU to a GPU does not wait for the GPU.
+
+    Such a copy needs pinned memory: from other memory, CUDA copies only after all work before it.
+    torch keeps the pinned memory until the copy is done.
+    """
+    if device.type == "cuda" and tensor.is_cpu:
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 def collate(
@@ -98,11 +120,13 @@ def collate(
                 f"{' and '.join(given)} must have the same sentences: {next(iter(given))} has "
                 f"lengths {sizes}, {name} has {other}"
             )
+    lengths_tensor = torch.tensor(sizes, dtype=torch.int64)
     return Batch(
-        torch.tensor(sizes, dtype=torch.int64),
+        lengths_tensor,
         None if words is None else padded(words, PADDING),
         None if characters is None else _spellings(characters),
         windows,
+        Packing.of(lengths_tensor, max(sizes, default=0)),
     )
 
 

@@ -18,7 +18,7 @@ _ODD = Limit(lambda value: value >= 1 and value % 2 == 1, "an odd integer of at 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The choices from which a `TaggerModel` is built; the defaults are those of the paper.
+    """The network and its training objective; the defaults are those of the paper.
 
     Args:
         layers: number of self-attentive layers on top of the word embeddings; with 0, the scorer

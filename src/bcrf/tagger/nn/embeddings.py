@@ -90,13 +90,14 @@ class CharacterCNN(nn.Module):
         Each distinct word is computed once. The distinct words are concatenated, with padding
         between them. The embedding of padding is zero, so no word sees the characters of another.
         """
-        sizes = spellings.sizes
-        word = torch.repeat_interleave(sizes)
+        # With the size of the result, and without the check of `sizes`, no GPU is waited for.
+        sizes, count = spellings.sizes, len(spellings.characters)
+        word = torch.repeat_interleave(sizes, output_size=count)
         places = torch.arange(len(word), device=word.device) + self.margin * (word + 1)
         total = len(word) + self.margin * (len(sizes) + 1)
         text = torch.full((total,), PADDING, device=word.device)
         text[places] = spellings.characters
         states = self.convolution(self.embedding(text).T).T  # [total - 2 margin, output]
         letters = F.embedding(places - self.margin, states)
-        words = torch.segment_reduce(letters, "max", lengths=sizes)
+        words = torch.segment_reduce(letters, "max", lengths=sizes, unsafe=not sizes.is_cpu)
         return F.embedding(spellings.index, words)

@@ -133,7 +133,10 @@ class PretrainedEncoder(nn.Module):
         return self.frame.windows(sentences)
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return the states of all words, [B, n, width]."""
+        """Return the states of all words, [B, n, width].
+
+        On a GPU this waits once per call of `module`: transformers looks for padding in the mask.
+        """
         if batch.windows is None:
             raise ValueError(
                 "this network reads pieces, but the batch has none; pass windows to collate"

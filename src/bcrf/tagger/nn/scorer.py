@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...chain import LinearChain
+from ...checks import values_readable
 from ...layers.transitions import ConstraintScores, transition_scores
 from ...structure import Structure
 from .padding import Packing
@@ -87,9 +88,15 @@ class Scorer(nn.Module):
         """The tags that may start and end a sentence and follow each other; on the CPU."""
         return self.constraints.structure
 
-    def forward(self, states: Tensor, lengths: Tensor) -> LinearChain:
-        """Return the chain of states [B, n, width] and lengths [B], in float32 or float64."""
-        packing = Packing(lengths, states.shape[1])
+    def forward(
+        self, states: Tensor, lengths: Tensor, packing: Packing | None = None
+    ) -> LinearChain:
+        """Return the chain of states [B, n, width] and lengths [B], in float32 or float64.
+
+        `packing` is `Packing.of(lengths, n)`, which is computed here if it is not given.
+        """
+        if packing is None:
+            packing = Packing.of(lengths, states.shape[1])
         hidden = self.project(packing.pack(states))
         left = right = None
         if self.per_pair:
@@ -99,8 +106,21 @@ class Scorer(nn.Module):
         start_end, transitions = transition_scores(unary, *own, None, self.constraints)
         if left is not None and right is not None:
             transitions = self._pairs(left, right, packing)
-        chain = LinearChain(unary, transitions, lengths)
+        chain = self._declared(LinearChain(unary, transitions, lengths))
         return chain if start_end is None else chain._add_start_end(start_end)
+
+    def _declared(self, chain: LinearChain) -> LinearChain:
+        """Return `chain` with the promise that only `structure` removes tags and transitions.
+
+        The scores of the network are finite. `transitions` are -inf already where the structure
+        forbids them, and `start` and `end` will be. On a CPU solvers read the scores instead: there
+        a structure would cost one copy of the scores of pairs for each solution.
+        """
+        if values_readable(chain.unary):
+            return chain
+        rules = self.constraints.place(chain.device, chain.unary.dtype).structure
+        fields = (chain.unary, chain.raw_transitions, chain.lengths, chain.dtype)
+        return LinearChain._new(*fields, rules, finite=True)
 
     def _pairs(self, left: Tensor, right: Tensor, packing: Packing) -> Tensor:
         before, after = F.embedding(packing.left, left), F.embedding(packing.left + 1, right)

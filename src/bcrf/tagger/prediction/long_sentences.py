@@ -39,7 +39,7 @@ from ..nn import (
 from ..tasks import Segmentation, Task
 from .blocks import BlockedChain
 from .decoding import Labelled
-from .reachable import ReachableTags
+from .reachable import ReachableTagSets
 
 __all__ = ["LongSentence", "block_size", "network_context"]
 
@@ -235,7 +235,7 @@ class LongSentence:
         return LinearChain(unary, chain.transitions)
 
     @cached_property
-    def _reachable(self) -> tuple[ReachableTags, ReachableTags] | None:
+    def _reachable(self) -> tuple[ReachableTagSets, ReachableTagSets] | None:
         """The tags that paths from the start, and paths from the end, can reach at each position.
 
         None if every tag may follow every tag.
@@ -247,7 +247,7 @@ class LongSentence:
         blocks = self.chain.blocks()
         forwards = (self._permitted_tags(*block) for block in blocks)
         backwards = (self._permitted_tags(*block).flip(0) for block in reversed(blocks))
-        return ReachableTags(start, follow, forwards), ReachableTags(end, follow.T, backwards)
+        return ReachableTagSets(start, follow, forwards), ReachableTagSets(end, follow.T, backwards)
 
     def _permitted_tags(self, start: int, stop: int) -> Tensor:
         """Return the tags that the text permits, bool [stop - start, T].

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-__all__ = ["ReachableTags"]
+__all__ = ["ReachableTagSets"]
 
 
-class ReachableTags:
+class ReachableTagSets:
     """The tags that a path from one end of the sentence can reach at each position.
 
     A sentence has few different sets of reachable tags. So each step from one set to another is

@@ -20,6 +20,7 @@ from ..model_folder import description as folders
 from ..model_folder.model_files import ModelError
 from ..model_folder.model_reader import read_model
 from ..nn import TaggerModel, check_decoder, default_decoder
+from ..nn.batch import copy_to_device
 from ..nn.inputs import InputReader, Inputs, Vocabularies, pad_masks
 from ..tasks import Example, Task
 from .blocks import BlockedChain
@@ -228,9 +229,10 @@ class Tagger:
             permitted: the tags that each text permits, bool [n, T] (see `Task.permitted_tags`);
                 None: all.
         """
-        chain: LinearChain = self.model(self.reader.batch(inputs).to(self.device))
+        device = self.device
+        chain: LinearChain = self.model(self.reader.batch(inputs).to_device(device))
         mask = pad_masks(permitted, chain.max_length, chain.num_tags)
-        return chain if mask is None else chain.restrict(mask)
+        return chain if mask is None else chain.restrict(copy_to_device(mask, device))
 
     def _methods(self, decoder: str | None = None, repair: str | None = None) -> tuple[str, str]:
         """Return the names of decoder and repair after checking them; None: the default."""

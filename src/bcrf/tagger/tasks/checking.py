@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from ..data import DataError, Sentence, read_with_errors, surface
+from .ner import Ner
 from .partial_labels import is_fully_labeled, read_label_options
 from .pos import UPOS, check_pos_column
 from .scheme_detection import describe_violation, detect_scheme
@@ -217,7 +218,10 @@ def _overlap(
 
 
 def check_gold_labels(task: Task, examples: Sequence[Example], file: str) -> str | None:
-    """Return a warning about gold labels that are unknown to the task; None if all are known.
+    """Return a warning about gold labels that lower every score, or None.
+
+    Such labels are labels that the task does not know, and, in named entity recognition, labels
+    that are all O: without a mention, recall and F1 are 0 whatever the model predicts.
 
     Args:
         task: the task of a model.
@@ -239,7 +243,7 @@ def check_gold_labels(task: Task, examples: Sequence[Example], file: str) -> str
     known = set(task.labels)
     unknown = [(label, count) for label, count in counts.most_common() if label not in known]
     if not unknown:
-        return None
+        return _warn_of_no_mentions(counts, file) if isinstance(task, Ner) else None
     named = ", ".join(f"{label} ({count})" for label, count in unknown[:_NAMED_LABELS])
     more = f" and {len(unknown) - _NAMED_LABELS} more" if len(unknown) > _NAMED_LABELS else ""
     message = f"the model does not know the tags {named}{more}"
@@ -249,3 +253,13 @@ def check_gold_labels(task: Task, examples: Sequence[Example], file: str) -> str
             file, None, f"{message}; it knows {expected}; check that the file is for this task"
         )
     return f"{file}: {message}; words with these tags count as errors"
+
+
+def _warn_of_no_mentions(counts: Counter[str], file: str) -> str | None:
+    if counts.keys() - {"O"}:
+        return None
+    found = f"the only tag is O ({counts['O']})" if counts else "the words have no tags"
+    return (
+        f"{file}: has no mentions, so precision, recall and F1 are 0; {found}; expected tags such "
+        "as B-PER (in CoNLL-U: NER=B-PER in the column MISC)"
+    )

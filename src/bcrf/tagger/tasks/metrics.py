@@ -55,7 +55,10 @@ class Score:
 
 
 class Accuracy(Metric):
-    """The share of tokens with the right label, of all tokens and of those not in `known_words`."""
+    """The share of tokens with the right label, of all tokens and of those not in `known_words`.
+
+    Without unknown tokens, `result` has no "unknown_accuracy".
+    """
 
     main: ClassVar[str] = "accuracy"
 
@@ -79,7 +82,8 @@ class Accuracy(Metric):
             "tokens": count["tokens"],
         }
         if self._known is not None:
-            result["unknown_accuracy"] = _share(count["unknown correct"], count["unknown"])
+            if count["unknown"]:
+                result["unknown_accuracy"] = count["unknown correct"] / count["unknown"]
             result["unknown_tokens"] = count["unknown"]
         return result
 

@@ -97,7 +97,10 @@ def detect_scheme(sequences: Sequence[Sequence[str]]) -> DetectedScheme:
 
 def describe_violation(labels: Sequence[str], position: int, scheme: str) -> str:
     """Return the error message for the label at `position`, which violates the scheme."""
-    before = f"after {labels[position - 1]!r}" if position else "at the start of a sentence"
-    end = " and at the end of the sentence" if position == len(labels) - 1 else ""
-    found = f"{labels[position]!r} {before}{end}"
+    if len(labels) == 1:
+        where = "as the only label of a sentence"
+    else:
+        where = f"after {labels[position - 1]!r}" if position else "at the start of a sentence"
+        where += " and at the end of the sentence" if position == len(labels) - 1 else ""
+    found = f"{labels[position]!r} {where}"
     return f"{found} is ill-formed in {scheme}, the scheme that fits the file best"

@@ -105,7 +105,8 @@ class OptimizerConfig:
         clip: largest norm of the gradient; a larger gradient is scaled down. By default, gradients
             are not scaled.
         lazy: whether the embedding of a word is updated only when a batch has the word. This is
-            faster and gives the same result up to rounding (see `LazyAdam`).
+            faster and gives the same result up to rounding (see `LazyAdam`). On a GPU all
+            embeddings are updated in any case, which takes one kernel.
     """
 
     learning_rate: Annotated[float, POSITIVE] = 3e-4

@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from .. import Evaluation, Tagger, choose_device
 from ..data import LengthBatches
 from ..model_folder.limits import check_labels, check_methods, check_network, check_weights_size
 from ..nn import TaggerModel, weight_shapes
+from ..nn.batch import copy_to_device
 from .checkpoint import TrainingProgress, load_checkpoint
 from .config import Config
 from .events import Epoch, Event, Finished, Started, Step
@@ -44,10 +46,13 @@ def train(
             changed number of epochs raises ValueError, as other changed settings do.
 
     Yields:
-        `Started`, then a `Step` per batch and an `Epoch` per epoch, then `Finished`.
+        `Started`, then a `Step` per batch and an `Epoch` per epoch, then `Finished`. On a GPU, the
+        steps of `config.training.log_every` batches are yielded together, because the training
+        does not wait for the GPU between them.
 
     Raises:
-        FloatingPointError: a loss or a gradient is not finite; the last saved epoch is intact.
+        FloatingPointError: a loss, a gradient or a weight is not finite. The last saved epoch is
+            intact. On a GPU, this is noticed before the next `Step` is yielded.
         OSError: another training uses the folder, or an epoch cannot be saved.
 
     Example:
@@ -99,6 +104,8 @@ class _Run:
         lengths = [len(item.inputs) for item in self.items]
         self.batches = LengthBatches(lengths, seed=settings.seed, **batch_size)
         self.steps = len(self.batches.in_order())  # per epoch
+        # On other devices, reading a loss makes the host wait until all steps are computed.
+        self.reads_every_step = workers.device.type == "cpu"
         total = self.steps * settings.epochs
         self.optimization = Optimization(model, config.optimizer, total)
         self.folder = RunFolder(config, self.tagger, self.optimization, self.fingerprint)
@@ -155,9 +162,15 @@ class _Run:
     # The parts of an epoch
 
     def _train_epoch(self, epoch: int) -> Iterator[tuple[Step, float]]:
-        """Train on every batch; yield each step with the seconds that it took."""
+        """Train on every batch; yield each step with the seconds that it took.
+
+        With `reads_every_step`, each loss is read and each step is yielded at once. Otherwise all
+        losses since the last logged step are read together, and then their steps are yielded.
+        """
         workers, model = self.workers, self.tagger.model
         checked = 0  # the last step whose gradients are known to be finite
+        unread: list[tuple[Step, Tensor]] = []  # steps with their losses on the device
+        seconds: list[float] = []
         batches = self.batches.epoch(epoch)
         shares = self.batches.epoch(epoch, workers.rank, workers.world)
         for number, (batch, share) in enumerate(zip(batches, shares, strict=True), start=1):
@@ -169,43 +182,66 @@ class _Run:
                 except ValueError as error:  # the labels were checked, so the scores are wrong
                     raise _diverged(epoch, f"step {number}", str(error)) from error
             workers.sum_gradients(model)
-            (loss,) = workers.sum(loss)
-            if not math.isfinite(loss):
-                raise _diverged(epoch, f"step {number}", f"the loss is {loss}")
             rate = self.optimization.step((epoch - 1) * self.steps + number - 1)
-            if number % self.config.training.log_every == 0 or number == self.steps:
-                self._check_gradients(epoch, checked + 1, number)
-                checked = number
             tokens = sum(len(self.data.train[index]) for index in batch)
-            step = Step(epoch, number, self.steps, loss, rate, len(batch), tokens)
-            yield step, time.perf_counter() - start
+            # `loss` is only this process's part, still on the device.
+            step = Step(epoch, number, self.steps, math.nan, rate, len(batch), tokens)
+            unread.append((step, loss))
+            is_logged = number % self.config.training.log_every == 0 or number == self.steps
+            steps = []
+            if is_logged or self.reads_every_step:
+                steps = self._read_losses(unread, checked + 1 if is_logged else None)
+                unread = []
+            if is_logged:
+                checked = number
+            seconds.append(time.perf_counter() - start)
+            if steps:
+                yield from zip(steps, seconds, strict=True)
+                seconds = []
 
-    def _compute_gradients(self, share: list[int], count: int) -> float:
+    def _compute_gradients(self, share: list[int], count: int) -> Tensor:
         """Compute the gradients of this process's share of a batch; return its part of the loss.
 
-        The loss is the mean over the `count` sentences of the whole batch.
+        The loss is the mean over the `count` sentences of the whole batch, a scalar on the device.
         """
         self.optimization.zero_gradients()
-        if not share:
-            return 0.0
         device = self.workers.device
+        if not share:
+            return torch.zeros((), device=device)
         items = [self.items[index] for index in share]
         use_bfloat16 = self.config.training.precision == "bfloat16"
         with torch.autocast(device.type, torch.bfloat16, enabled=use_bfloat16):
             chain = self.tagger.chain(
                 [item.inputs for item in items], [item.permitted for item in items]
             )
-            target = stack_targets(items, chain.max_length).to(device)
+            target = copy_to_device(stack_targets(items, chain.max_length), device)
             loss = self.tagger.model.loss(chain, target).sum() / count
         loss.backward()  # type: ignore[no-untyped-call]
-        return loss.item()
+        return loss.detach()
 
-    def _check_gradients(self, epoch: int, first: int, last: int) -> None:
-        """Raise, in all processes, if a gradient of these steps was not finite."""
-        finite = self.optimization.gradients_are_finite()
-        if any(self.workers.sum(not finite)):
-            steps = f"step {last}" if first == last else f"steps {first} to {last}"
-            raise _diverged(epoch, steps, "a gradient is not finite")
+    def _read_losses(self, unread: list[tuple[Step, Tensor]], first: int | None) -> list[Step]:
+        """Return the steps with the losses of all processes; this waits for the device, once.
+
+        Raises, in all processes, if a loss is not finite.
+
+        Args:
+            unread: steps of one epoch, each with this process's part of the loss.
+            first: raise also if a gradient of the steps from `first` on was not finite; None: do
+                not check gradients.
+        """
+        numbers = [loss for _, loss in unread]
+        if first is not None:
+            numbers.append(~self.optimization.gradients_are_finite())
+        values = self.workers.sum_tensor(torch.stack([number.double() for number in numbers]))
+        steps = [dataclasses.replace(s, loss=x) for (s, _), x in zip(unread, values, strict=False)]
+        for step in steps:
+            if not math.isfinite(step.loss):
+                raise _diverged(step.epoch, f"step {step.step}", f"the loss is {step.loss}")
+        if first is not None and values[-1]:
+            epoch, last = steps[-1].epoch, steps[-1].step
+            which = f"step {last}" if first == last else f"steps {first} to {last}"
+            raise _diverged(epoch, which, "a gradient is not finite")
+        return steps
 
     def _update_weights(self, epoch: int) -> None:
         """Bring all weights up to date at the end of an epoch.

@@ -54,14 +54,14 @@ class Optimization:
             {"params": list(part.parameters()), "lr": rate}
             for part, rate in zip((model.encoder, model.scorer), self._highest, strict=True)
         ]
-        if not config.lazy:
+        device = next(model.parameters()).device
+        # Off the CPU every step updates all rows of the tables, which takes one fused kernel. To
+        # update only some rows, the host would have to wait for the number of rows.
+        if not config.lazy or device.type != "cpu":
             for module in model.modules():
                 if isinstance(module, nn.Embedding):
-                    module.sparse = False  # so that every step updates all rows
+                    module.sparse = False
         self.adam = LazyAdam(model, high, groups=groups)
-        # Whether all gradients so far were finite. This tensor stays on the device, so that no step
-        # has to wait for the device.
-        device = next(model.parameters()).device
         self._finite = torch.ones((), dtype=torch.bool, device=device)
 
     def zero_gradients(self) -> None:
@@ -84,13 +84,17 @@ class Optimization:
         """Bring all weights up to date, see `LazyAdam.flush`."""
         self.adam.flush()
 
-    def gradients_are_finite(self) -> bool:
-        """Return whether the gradients of all steps were finite; this waits for the device."""
-        return bool(self._finite)
+    def gradients_are_finite(self) -> Tensor:
+        """Return whether the gradients of all steps were finite: a bool scalar on the device."""
+        return self._finite
 
     def weights_are_finite(self) -> bool:
-        """Return whether all weights are finite; call `flush` first."""
-        return all(bool(parameter.isfinite().all()) for parameter in self.model.parameters())
+        """Return whether all weights are finite; call `flush` first.
+
+        This waits for the device, once.
+        """
+        finite = [parameter.isfinite().all() for parameter in self.model.parameters()]
+        return bool(torch.stack(finite).all())
 
     # The keys of the state are names of parameters. It has no settings; they are in the config.
 

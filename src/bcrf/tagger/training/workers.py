@@ -43,9 +43,17 @@ class Workers:
         """Return the sum of each number over all processes."""
         if self.world == 1:
             return list(numbers)
-        total = torch.tensor(numbers, dtype=torch.float64, device=self.device)
-        dist.all_reduce(total)
-        return total.tolist()
+        return self.sum_tensor(torch.tensor(numbers, dtype=torch.float64, device=self.device))
+
+    def sum_tensor(self, numbers: Tensor) -> list[float]:
+        """Return the sum of each number over all processes; this waits for the device, once.
+
+        Args:
+            numbers: float64 [N], on the device of this process; it is overwritten.
+        """
+        if self.world > 1:
+            dist.all_reduce(numbers)
+        return numbers.tolist()
 
     def from_main(self, number: float) -> float:
         """Return, in all processes, the number that the main process passes."""
