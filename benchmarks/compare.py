@@ -134,7 +134,10 @@ def compare(options: argparse.Namespace) -> int:
     order = random.Random(0)
     spent = dict.fromkeys(names, 0.0)
     share = 60 * options.minutes / max(1, len(names))
-    # Every call gets the same share of the time, so a fast call has more rounds than a slow one.
+    # `measurement.timer.interleave` cannot serve here. It times functions of its own process, while
+    # this loop asks two processes, and pairs their times by round. It gives all functions one
+    # budget; here every call gets the same share of the time, so a fast call has more rounds than a
+    # slow one.
     while due := [n for n in names if len(seconds[n][0]) < ROUNDS or spent[n] < share]:
         for name in order.sample(due, len(due)):
             started = time.monotonic()

@@ -17,14 +17,16 @@ from typing import Any
 import torch
 
 import bcrf
+from measurement.timer import SamplingPlan
 
 from .cases import CASES, PAIRS, make_problem
 from .systems import SYSTEMS
 
 __all__ = ["calls"]
 
-SAMPLE_SECONDS = 4e-3
-"""Seconds for which a sample repeats a fast call."""
+PLAN = SamplingPlan(sample=4e-3)
+"""How often a sample repeats a fast call. The samples are short, because the two processes take
+turns after every sample."""
 
 
 def calls(
@@ -62,10 +64,15 @@ def work(options: argparse.Namespace) -> None:
 
 def _repeats(call: Callable[[], object]) -> int:
     call()
-    return max(1, round(SAMPLE_SECONDS / max(_seconds(call), 1e-9)))
+    return PLAN.repeats(_seconds(call))
 
 
 def _seconds(call: Callable[[], object], repeats: int = 1) -> float:
+    """Return the seconds per call of one sample.
+
+    `measurement.timer.interleave` would call the function again to warm it up, and take several
+    samples in a row; here the other process takes the next sample.
+    """
     start = time.perf_counter()
     for _ in range(repeats):
         call()

@@ -4,17 +4,20 @@ python -m benchmarks.threads                 # nothing else should run
 python -m benchmarks.threads --busy 2        # beside two busy processes
 
 A waiting thread of OpenMP either spins, which is OpenMP's default, or sleeps, which is the default
-of the command `bcrf` (see docs/cli.md). All variants run in turns; the table has the minimum and
-the maximum of each.
+of the command `bcrf` (see docs/cli.md). Every round runs all variants, in a new random order; the
+table has the minimum and the maximum of each.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
 import os
 import subprocess
 import sys
-import time
+
+from measurement.timer import SamplingPlan, interleave
 
 # Name of the variant -> environment, options of `bcrf demo`.
 VARIANTS: dict[str, tuple[dict[str, str], list[str]]] = {
@@ -43,26 +46,32 @@ def main() -> int:
     options = parser.parse_args()
     busy = [subprocess.Popen([sys.executable, "-c", "while 1: 0"]) for _ in range(options.busy)]
     try:
-        seconds: dict[str, list[float]] = {name: [] for name in VARIANTS}
-        for _ in range(options.rounds):
-            for name, (environment, arguments) in VARIANTS.items():
-                seconds[name].append(run_demo(environment, arguments, options.limit))
+        # A demo is slow for the plan: its first run counts, and it runs `rounds` times.
+        plan = SamplingPlan(budget=0.0, least=options.rounds + 1, slow=((0.0, options.rounds),))
+        found = interleave(
+            {
+                name: functools.partial(run_demo, environment, arguments, options.limit)
+                for name, (environment, arguments) in VARIANTS.items()
+            },
+            plan,
+        )
     finally:
         for process in busy:
             process.kill()
             process.wait()
     print(f"bcrf demo, {os.cpu_count()} cores, beside {options.busy} busy processes")
-    for name, times in seconds.items():
-        print(f"{name:24}{min(times):7.1f} to {max(times):.1f} s")
+    for name, timing in found.items():
+        if timing.error is not None:
+            raise timing.error
+        print(f"{name:24}{min(timing.samples):7.1f} to {max(timing.samples):.1f} s")
     return 0
 
 
-def run_demo(environment: dict[str, str], arguments: list[str], limit: float) -> float:
-    """Return the wall time of `bcrf demo`, or `limit` if the demo takes longer."""
+def run_demo(environment: dict[str, str], arguments: list[str], limit: float) -> None:
+    """Run `bcrf demo`, and stop it after `limit` seconds."""
     inherited = {name: text for name, text in os.environ.items() if name not in _VARIABLES}
     command = [sys.executable, "-m", "bcrf", "demo", *arguments]
-    start = time.perf_counter()
-    try:
+    with contextlib.suppress(subprocess.TimeoutExpired):
         subprocess.run(
             command,
             env=inherited | environment,
@@ -70,9 +79,6 @@ def run_demo(environment: dict[str, str], arguments: list[str], limit: float) ->
             check=True,
             timeout=limit,
         )
-    except subprocess.TimeoutExpired:
-        return limit
-    return time.perf_counter() - start
 
 
 if __name__ == "__main__":

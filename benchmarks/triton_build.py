@@ -20,7 +20,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from measurement.markdown import table
@@ -81,13 +81,26 @@ class BuildReport:
 def compile_kernels(
     tags: Sequence[int] = TAGS, dtypes: Sequence[str] = DTYPES, targets: Sequence[str] = TARGETS
 ) -> Iterator[BuildReport]:
-    """Compile every kernel of the backend "triton" for all combinations of the arguments."""
+    """Compile every kernel of the backend "triton" for all combinations of the arguments.
+
+    Numbers of tags with the same blocks have the same code, which is compiled once.
+    """
     for build in _all_builds():
         for shared in (True, False):
-            for num_tags in tags:
-                for dtype in dtypes:
-                    for target in targets:
-                        yield compile_kernel(build, num_tags, dtype, target, shared)
+            for dtype in dtypes:
+                for target in targets:
+                    yield from _compile_for_tags(build, tags, dtype, target, shared)
+
+
+def _compile_for_tags(
+    build: Build, tags: Sequence[int], dtype: str, target: str, shared: bool
+) -> Iterator[BuildReport]:
+    known: dict[str, BuildReport] = {}
+    for num_tags in tags:
+        code = repr(build.arguments(dtype, num_tags, shared))
+        if code not in known:
+            known[code] = compile_kernel(build, num_tags, dtype, target, shared)
+        yield replace(known[code], tags=num_tags)
 
 
 def _all_builds() -> list[Build]:

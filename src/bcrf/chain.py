@@ -144,10 +144,11 @@ class LinearChain:
         transitions, structure = self.raw_transitions, self.structure
         if structure is None or transitions is None or transitions.dim() == 2:
             return transitions
+        removal = structure.removal_scores(transitions.dtype)[1]
         if torch.compiler.is_compiling() or not transitions.requires_grad:
-            return _remove_transitions(transitions, structure.follow)
+            return transitions + removal
         with torch.inference_mode(False), torch.enable_grad():
-            return _remove_transitions(transitions, structure.follow)
+            return transitions + removal
 
     @property
     def known_finite(self) -> bool:
@@ -284,14 +285,14 @@ class LinearChain:
                 f"the structure has {structure.num_tags} tags, the chain has {self.num_tags}"
             )
         structure = structure.to(self.device)
-        first, last = self.first.unsqueeze(-1), self.last.unsqueeze(-1)
-        allowed = (structure.start | ~first) & (structure.end | ~last)
-        unary = torch.where(allowed, self.unary, -math.inf)
+        start_end, follow = structure.removal_scores(self.unary.dtype)
+        unary = self._add_start_end(start_end).unary
         if self.structure is not None:
             structure = structure.intersect(self.structure)
         transitions = self.raw_transitions
         if transitions is None or transitions.dim() == 2:
-            transitions = _remove_transitions(self.pair_scores, structure.follow)
+            # We add -inf instead of selecting: the gradient of a sum allocates nothing.
+            transitions = follow if transitions is None else transitions + follow
         elif not torch.is_grad_enabled():
             transitions = transitions.detach()  # under no_grad a result has no gradient
         return unary, transitions, self.lengths, self.dtype, structure, self.finite
@@ -417,13 +418,6 @@ class LinearChain:
         assign(chain, "structure", structure)
         assign(chain, "finite", finite)
         return chain
-
-
-def _remove_transitions(transitions: Tensor, follow: Tensor) -> Tensor:
-    """Return `transitions` with -inf where `follow` (bool [T, T]) is False."""
-    # We add -inf instead of selecting with `where`: the gradient of a sum allocates nothing.
-    removal = transitions.new_zeros(follow.shape).masked_fill_(~follow, -math.inf)
-    return transitions + removal
 
 
 def _flatten(chain: LinearChain) -> tuple[list[Any], _Context]:

@@ -6,6 +6,7 @@ library never writes constraints into a trainable parameter.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from .checks import values_readable
-from .compat.private_torch import register_pytree_node
+from .compat.private_torch import in_transform, register_pytree_node
 from .numerics.static_trimming import ReachableTags
 from .tag_schemes import OUTSIDE, ParsedLabel, TagScheme
 
@@ -57,6 +58,7 @@ class Structure:
     follow: Tensor
     labels: tuple[str, ...] | None
     reachable: ReachableTags | None = field(default=None)
+    _stored: dict[Any, Any] = field(default_factory=dict)
 
     def __init__(
         self,
@@ -99,6 +101,7 @@ class Structure:
             reachable = ReachableTags(self.start, self.end, self.follow)
             reachable.tables()  # a graph that uses the structure later cannot compute them
         object.__setattr__(self, "reachable", reachable)
+        object.__setattr__(self, "_stored", {})
 
     @classmethod
     def from_labels(
@@ -161,7 +164,11 @@ class Structure:
             object.__setattr__(structure, name, mask)
         object.__setattr__(structure, "labels", labels)
         object.__setattr__(structure, "reachable", reachable)
+        object.__setattr__(structure, "_stored", {})
         return structure
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_stored": {}}  # no tensors of devices in a pickle
 
     @property
     def num_tags(self) -> int:
@@ -169,9 +176,44 @@ class Structure:
         return self.start.shape[0]
 
     def to(self, device: torch.device | str | int) -> Structure:
-        """Return the same structure with its masks on `device`."""
-        masks = (mask.to(device=device) for mask in (self.start, self.end, self.follow))
-        return self._unchecked(masks, self.labels, self.reachable)
+        """Return the same structure with its masks on `device`.
+
+        The result is stored: a later call with this device copies nothing.
+        """
+        device = torch.device(device)
+        if self.start.device == device:
+            return self
+        found: Structure | None = self._stored.get(device)
+        if found is None:
+            masks = (mask.to(device=device) for mask in (self.start, self.end, self.follow))
+            found = self._unchecked(masks, self.labels, self.reachable)
+            self._store(device, found, found.start)
+        return found
+
+    def removal_scores(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Return the rules as scores to add: 0 where allowed, and -inf where forbidden.
+
+        The scores are stored for the next call.
+
+        Returns:
+            [2T], the scores of start tags, then of end tags; and [T, T], those of transitions.
+        """
+        found: tuple[Tensor, Tensor] | None = self._stored.get(dtype)
+        if found is None:
+            with torch.inference_mode(False):  # training may use the stored scores later
+                allowed = (torch.cat([self.start, self.end]), self.follow)
+                start_end, follow = (
+                    torch.zeros(x.shape, dtype=dtype, device=x.device).masked_fill(~x, -math.inf)
+                    for x in allowed
+                )
+            found = (start_end, follow)
+            self._store(dtype, found, follow)
+        return found
+
+    def _store(self, key: object, value: object, example: Tensor) -> None:
+        """Store a value made of tensors such as `example`; tensors of a graph are not stored."""
+        if not (torch.compiler.is_compiling() or in_transform()) and type(example) is Tensor:
+            self._stored[key] = value
 
     def intersect(self, other: Structure) -> Structure:
         """Return the structure that allows exactly what both structures allow.

@@ -63,6 +63,10 @@ def test_the_documentation_names_only_existing_options(capsys):
 def test_unknown_commands_are_usage_errors(capsys):
     assert "there is no command 'tga'; did you mean tag?" in bcrf("tga", code=2).stderr
     assert "there is no command 'xyz'; expected demo, train, " in bcrf("xyz", code=2).stderr
+    for name in ("reproduce", "reproduction"):
+        errors = bcrf(name, "--data", "data", code=2).stderr
+        assert f"there is no command {name!r}; in a checkout of the project, `python -m " in errors
+        assert "`python -m reproduction` runs the experiments of the paper\n" in errors
     assert main([]) == 2
     assert capsys.readouterr().out.startswith("usage: bcrf COMMAND")
     for arguments in (["check"], ["tag"], ["--nothing"], ["demo", "--nothing"]):

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -171,6 +172,47 @@ def test_evaluation_of_tags_that_the_model_does_not_know(model, ner_model, tmp_p
         assert f"{empty}: has no words; expected annotated sentences" in capfd.readouterr().err
 
 
+def test_evaluation_of_files_without_mentions(ner_model, tmp_path, capfd):
+    o_only = write(tmp_path, "o.conll", "Ada O\nsaw O\n\n")
+    for file, count in ((write(tmp_path, "pos.conllu", TEXT), 190), (o_only, 2)):
+        assert main(["evaluate", str(ner_model), file]) == 0
+        shown = capfd.readouterr()
+        assert shown.err == (
+            f"bcrf: warning: {file}: has no mentions, so precision, recall and F1 are 0; the only "
+            f"tag is O ({count}); expected tags such as B-PER (in CoNLL-U: NER=B-PER in the column "
+            "MISC)\n"
+        )
+        assert "f1" in shown.out
+
+
+def test_the_accuracy_of_unknown_words_needs_unknown_words(model, tmp_path, capfd):
+    known = write(tmp_path, "known.conllu", TEXT)
+    unknown = write(tmp_path, "unknown.conllu", conllu("the/DET zebra/NOUN"))
+    for file, is_shown in ((known, False), (unknown, True)):
+        assert main(["evaluate", str(model), file]) == 0
+        assert ("unknown_accuracy" in capfd.readouterr().out) == is_shown
+        assert main(["evaluate", str(model), file, "--json"]) == 0
+        scores = json.loads(capfd.readouterr().out)
+        assert ("unknown_accuracy" in scores) == is_shown
+        assert scores["unknown_tokens"] == is_shown
+
+
+def test_tagging_does_not_import_the_compiler_of_torch(model, tmp_path):
+    """Importing it takes a second and 100 MB."""
+    file = write(tmp_path, "in.txt", "the cat sees a dog\n")
+    probe = """
+import sys
+from bcrf.cli import main
+assert main(sys.argv[1:]) == 0
+print([name for name in ("torch._dynamo", "triton", "sympy") if name in sys.modules])
+"""
+    for decoder in ("viterbi", "bregman-5-relaxed", "mean_field"):
+        command = [sys.executable, "-c", probe, "tag", str(model), file, "--decoder", decoder]
+        output = subprocess.run(command, capture_output=True, text=True, env=environment())
+        assert output.returncode == 0, output.stderr
+        assert output.stdout.splitlines()[-1] == "[]"
+
+
 # -------------------------------------------------------------------------------- in this process
 
 
@@ -253,8 +295,8 @@ def test_raw_text_is_segmented_into_words(segmenter, tmp_path, capfd):
         (["tag", "nowhere"], 1, "nowhere: there is no such folder"),
         (["tag", "FOLDER"], 1, "holds no model; expected model.json in it"),
         (["tag", "MODEL", "RAW", "--output", "nowhere/x"], 1, "nowhere/x: there is no folder"),
-        (["tag", "MODEL", "--decoder", "magic"], 2, "--decoder: decoder must be one of viterbi"),
-        (["tag", "MODEL", "--device", "abacus"], 2, "device must be auto, cpu, cuda or cuda:N"),
+        (["tag", "MODEL", "--decoder", "magic"], 2, "--decoder: must be one of viterbi"),
+        (["tag", "MODEL", "--device", "abacus"], 2, "--device: must be auto, cpu, cuda or cuda"),
         (["tag", "MODEL", "--window", "0"], 2, "--window: expected at least 1, got 0"),
         (["tag", "MODEL", "--format", "text"], 2, "expected conllu, columns or jsonl, got 'text'"),
         (

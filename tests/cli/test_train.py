@@ -175,8 +175,17 @@ def test_a_resumed_run_has_the_weights_of_an_uninterrupted_one(tmp_path, capsys)
         (["--optimizer.clip", "x"], 2, "optimizer.clip: expected a number, got 'x'"),
         (["--data.strict", "yes"], 2, "data.strict: expected true or false, got 'yes'"),
         (["--resume", "--overwrite"], 2, "--resume and --overwrite cannot be used together"),
-        (["--training.epochs", "0"], 1, "command line: training.epochs: expected"),
-        (["--model.objective", "magic"], 1, "command line: model.objective must be one of"),
+        (["--training.epochs", "0"], 2, "error: --training.epochs: expected an integer of at lea"),
+        (["--model.layers", "two"], 2, "error: --model.layers: expected a whole number, got 'two'"),
+        (["--model.objective", "crff"], 2, "error: --model.objective must be one of unstructured,"),
+        (["--training.device", "gpu"], 2, "error: --training.device must be auto, cpu, cuda or"),
+        (["--model.layers=1", "--model.heads=5"], 2, "error: --model.heads must divide width = 16"),
+        (
+            ["--model.layers", "1", "--model.width", "9"],
+            1,
+            "config.yaml with the settings of the command line: model.heads must divide width = 9",
+        ),
+        (["--model.layers", "300"], 1, "model.layers: found 300 layers; a model may have at most"),
         (["--data.train", "nowhere"], 1, "nowhere: cannot be read: No such file or directory"),
         (["--optimizer.learning_rate", "1e30"], 1, "lower optimizer.learning_rate"),
         (["--model.pretrained", "nowhere"], 1, "pretrained: cannot load"),
@@ -209,6 +218,12 @@ def test_errors_about_settings(tmp_path, capsys, monkeypatch, arguments, code, m
             "unknown setting 'training.epoch'; did you mean 'training.epochs'?",
         ),
         ("a.toml", "x = 'caf\xe9'", "expected UTF-8"),
+        (
+            "a.toml",
+            "output = 'x'\n[data]\ntrain = 'y'\n[training]\nepochs = 0",
+            "training.epochs: expected an integer of at least 1, got 0\n",
+        ),
+        ("a.toml", "output = 'x'", "data.train is missing; expected the path of the file with the"),
     ],
 )
 def test_errors_about_configuration_files(tmp_path, capsys, name, text, message):
@@ -223,8 +238,22 @@ def test_settings_without_a_file(tmp_path, capsys, monkeypatch):
     settings = ["--training.epochs", "1", "--model.width=16", "--model.score_width", "8"]
     assert main(["train", "--output", "new", "--data.train", "train.conllu", *settings]) == 0
     assert capsys.readouterr().out.startswith("new: 46 sentences; ")
-    assert main(["train", "--output", "new"]) == 1
-    assert "the command line: data.train is missing" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as exit:
+        main(["train", "--output", "new"])
+    assert exit.value.code == 2
+    assert "error: --data.train is missing; expected the path of" in capsys.readouterr().err
+
+
+def test_a_dev_file_without_mentions_is_a_warning_before_the_first_epoch(tmp_path):
+    train_file, dev = tmp_path / "train.conll", tmp_path / "dev.conll"
+    train_file.write_text("Ada B-PER\nsaw O\n\n")
+    dev.write_text("Ada O\nsaw O\n\n")
+    data = {"dev": str(dev), "task": "ner"}
+    values = small_config(tmp_path / "run", train_file)
+    events = train(Config.from_dict({**values, "data": values["data"] | data}))
+    with pytest.warns(UserWarning, match=f"^{dev}: has no mentions, so precision"):
+        assert isinstance(next(events), Started)
+    events.close()
 
 
 def test_the_options_are_the_fields_of_the_dataclasses():
@@ -243,6 +272,8 @@ def test_the_options_are_the_fields_of_the_dataclasses():
     settings = [setting for group in read_settings() for setting in group.settings]
     assert [(s.name, s.type, s.default) for s in settings] == list(fields(Config))
     assert [s.name for s in settings if not s.help] == []
+    shown = [group.title for group in read_settings()] + [setting.help for setting in settings]
+    assert not [text for text in shown if "TaggerModel" in text]
     assert read_task_defaults() == {task: recipe(task) for task in TASKS}
 
 
@@ -258,6 +289,7 @@ def test_a_terminal_shows_a_labelled_bar(tmp_path):
     assert re.search(rf"epoch \d/3  loss \d+\.\d{{3}} \S+ \d+/{steps} 0:00:\d\d", text)
     assert re.search(r"epoch \d/3  tagging 46 dev sentences ", text)
     assert re.search(r"epoch 3/3  loss \d+\.\d{4}  accuracy ", text)
+    assert not re.search(rf" {steps}/{steps} [\d:]+ [\d:]+ left", text)
 
 
 def test_the_progress_bar_shows_the_running_mean_of_the_loss():

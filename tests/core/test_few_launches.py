@@ -176,9 +176,11 @@ def test_second_derivatives(pairs: Pairs) -> None:
         found = []
         for one in (solver, other):
             scores = scores_of(chain)
-            value = bcrf.loss(one, with_scores(chain, scores), gold)
-            found.append(curvature(value, scores, random_like(scores)))
-        close(*found)
+            traced = with_scores(chain, scores)
+            for value in (bcrf.loss(one, traced, gold), one(traced).value):
+                found.append(curvature(value, scores, random_like(scores)))
+        close(found[0], found[2])
+        close(found[1], found[3])
 
 
 @pytest.mark.parametrize("parallel", [False, True])
@@ -226,6 +228,15 @@ def test_sentences_without_an_allowed_path() -> None:
             assert found[0].isfinite()
             assert (found[1:] == math.inf).all()
             assert all(g.isfinite().all() for g in slopes(found, scores))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_sums_that_overflow_are_errors(dtype: torch.dtype) -> None:
+    largest = torch.finfo(dtype).max * 0.4
+    chain = LinearChain(torch.full((2, 20, 3), largest, dtype=dtype))
+    for solver in few().values():
+        with pytest.raises(ValueError, match=r"sentence 0: the value is (-?inf|nan), .* overflows"):
+            solver(chain).value  # noqa: B018
 
 
 @every_kind

@@ -4,6 +4,7 @@ import pytest
 
 from bcrf.tagger.data import DataError, read
 from bcrf.tagger.tasks import check, check_gold_labels, fit
+from bcrf.tagger.tasks.scheme_detection import describe_violation
 from tests.tagger.test_tasks_pos import TEXT, conllu
 
 
@@ -61,7 +62,20 @@ def test_check_of_mentions(tmp_path):
     assert report.scheme == "IOB1"
     assert report.tags == {"I-X": 2, "B-X": 2, "?": 1, "O": 1}
     assert [problem.line for problem in report.problems] == [6, 10]
-    assert "'B-X' at the start of a sentence" in str(report.problems[0])
+    assert "'B-X' as the only label of a sentence" in str(report.problems[0])
+
+
+@pytest.mark.parametrize(
+    ("labels", "found"),
+    [
+        (["I-X"], "'I-X' as the only label of a sentence is"),
+        (["I-X", "O"], "'I-X' at the start of a sentence is"),
+        (["O", "I-X"], "'I-X' after 'O' and at the end of the sentence is"),
+    ],
+)
+def test_messages_about_ill_formed_labels(labels, found):
+    message = describe_violation(labels, labels.index("I-X"), "IOB2")
+    assert message == f"{found} ill-formed in IOB2, the scheme that fits the file best"
 
 
 def test_check_of_files_that_cannot_be_read(tmp_path):
@@ -90,7 +104,15 @@ def test_gold_labels_that_a_model_does_not_know_are_named(tmp_path):
         return check_gold_labels(task, task.annotated(list(read(path))), "dev")
 
     assert warning("a B-X\n\nb O\n") is None
-    assert warning("a O\nb O\n") is None
+    for file, found in (
+        ("a O\nb O\n", r"the only tag is O (2)"),
+        ("a ?\n", "the words have no tags"),
+    ):
+        assert warning(file) == (
+            f"dev: has no mentions, so precision, recall and F1 are 0; {found}; expected tags such "
+            "as B-PER (in CoNLL-U: NER=B-PER in the column MISC)"
+        )
+    assert warning("a O\nb B-X|O\n") is None
     assert warning("a B-X\nb B-Y\n\nc B-Y\nd B-Z\n") == (
         "dev: the model does not know the tags B-Y (2), B-Z (1); words with these tags "
         "count as errors"

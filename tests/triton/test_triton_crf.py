@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch.testing import assert_close
 
 import bcrf
 from bcrf import ForwardBackward, LinearChain
+from measurement.launches import LaunchCounter
 from tests import oracles
 from tests.comparing import SINGLE, answers, any_path, assert_same
 from tests.strategies import Pairs
@@ -228,3 +230,30 @@ def test_checks_name_the_sentence() -> None:
     unary[1, 1, 1] = math.nan
     with pytest.raises(ValueError, match="sentence 1"):
         TRITON(LinearChain(unary, chain.transitions, chain.lengths))
+
+
+@pytest.mark.parametrize(
+    ("kind", "with_tags", "wanted", "kernels_launched"),
+    [
+        ("shared", True, (False, False), 1),
+        ("per_pair", False, (False, False), 1),
+        ("shared", True, (True, True), 2),  # and one torch operation adds the chunks
+        ("per_pair", True, (True, True), 2),
+    ],
+)
+def test_launches(
+    kind: Pairs,
+    with_tags: bool,
+    wanted: tuple[bool, bool],
+    kernels_launched: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = importlib.import_module("bcrf.kernels.triton.crf")
+    launched: list[object] = []
+    monkeypatch.setattr(module, "launch", lambda kernel, *rest, **options: launched.append(kernel))
+    chain = ragged_chain(6, [19, 17], 3, pairs=kind)
+    gold = torch.zeros(2, 19, dtype=torch.int64) if with_tags else None
+    with LaunchCounter() as counter:
+        module.crf(chain.to(SINGLE), gold, wanted)
+    assert len(launched) == kernels_launched
+    assert counter.launches == (kind == "shared" and wanted[1])

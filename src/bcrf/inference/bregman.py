@@ -269,7 +269,8 @@ class BregmanSolution(Solution):
     @cached_property
     def value(self) -> Tensor:
         if self._result is not None and not self._differentiable:
-            return self._result.value.to(self.chain.unary.dtype)
+            bound = self._result.value.to(self.chain.unary.dtype)
+            return bound if self._backend == "native" else check_sums("value", bound)
         if device_kernels(self._backend) is not None:
             value = fused_value(self.solver, self._backend, self.chain)
             assert value is not None

@@ -152,7 +152,8 @@ class CRFSolution(Solution):
     @cached_property
     def value(self) -> Tensor:
         value = self._total.to(self.chain.unary.dtype)
-        return value if self._backend == "native" else check_sums("value", value)
+        checked = self._backend == "native" and self._compiled_total is not None
+        return value if checked else check_sums("value", value)
 
     @cached_property
     def _total(self) -> Tensor:
@@ -161,7 +162,8 @@ class CRFSolution(Solution):
             total = self._compiled_total
             return total if torch.is_grad_enabled() else total.detach()
         backend = self._selected_now()
-        if device_kernels(backend) is not None:
+        # A solution that recomputes the value in torch operations must not call the kernel again.
+        if device_kernels(self._backend) is not None and device_kernels(backend) is not None:
             found = fused_value(self.solver, backend, self.chain, in_float64=True)
             assert found is not None
             return found

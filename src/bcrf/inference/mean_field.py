@@ -205,13 +205,13 @@ class _Updates(torch.autograd.Function):
             lost = (scores == -math.inf).all(-1, keepdim=True)
             scores.masked_fill_(lost, 0.0)
             inside = inside & ~lost
-        scores, inside = scores.flatten(0, 1), inside.flatten(0, 1)
+        scores, outside = scores.flatten(0, 1), ~inside.flatten(0, 1)
         matrices = _flat_pairs(pair, n)
         rs = scores.new_empty(iterations, *scores.shape)
         logits = scores
         for r in rs:
             torch.softmax(logits, -1, out=r)
-            r.mul_(inside)
+            r.masked_fill_(outside, 0.0)  # a product would keep NaN
             logits = scores.clone()
             _add_messages(logits, r, matrices)
         log_r = torch.log_softmax(logits, -1).view(batch, n + 1, tags)[:, :n]

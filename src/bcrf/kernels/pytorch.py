@@ -39,7 +39,7 @@ def project(
     Each step updates all interior positions of one parity at once. See `reference.project` for the
     arguments and the result.
     """
-    if tolerance is None and torch.compiler.is_compiling():
+    if tolerance is None and torch.compiler.is_compiling() and is_static(lam.shape[1]):
         return _project_by_parity(folded, lam, omegas, first)
     lam = lam.clone()
     if tolerance is None:
@@ -88,6 +88,8 @@ def _project_by_parity(
     folded: FoldedChain, lam: Tensor, omegas: Sequence[float], first: int
 ) -> Tensor:
     """Return the result of `project`, in operations that a compiler fuses to few kernels.
+
+    The length must be static: with a symbolic one, even and odd lengths would need two graphs.
 
     Interior positions 1, 3, ... and 2, 4, ... are two tensors, so that a projection writes one
     tensor as a whole; a slice of `lam` would be one more kernel. A constant per position has no

@@ -127,12 +127,12 @@ def project(
 
 
 def _centre(folded: FoldedScores, mu: Tensor) -> Tensor:
-    """Subtract the mean of the live tags from `mu` at each position, in place."""
-    if folded.frozen is None:
-        return mu.sub_(mu.mean(-1, keepdim=True))
-    tags = mu.shape[-1] - folded.frozen.sum(-1, keepdim=True)
-    mean = mu.sum(-1, keepdim=True).div_(tags.clamp_(min=1))
-    return mu.sub_(mean).masked_fill_(folded.frozen, 0.0)
+    """Subtract the mean of `mu` at each position, in place; `mu` stays 0 where it is frozen.
+
+    A constant per position changes no result. The numbers stay small.
+    """
+    mu.sub_(mu.mean(-1, keepdim=True))
+    return mu if folded.frozen is None else mu.masked_fill_(folded.frozen, 0.0)
 
 
 def log_messages(

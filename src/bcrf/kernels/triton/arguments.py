@@ -18,6 +18,7 @@ from ...chain import LinearChain
 from ..triton_support import MOST_TAGS
 
 __all__ = [
+    "UNSPECIALIZED",
     "Build",
     "BuildArguments",
     "ChainArguments",
@@ -28,6 +29,13 @@ __all__ = [
     "layout",
     "pointer",
 ]
+
+UNSPECIALIZED = ("max_length",)
+"""Parameters whose value does not matter for the code, so that not every n is compiled anew.
+
+Triton compiles a kernel again if an integer is 1, or is a multiple of 16: multiples allow wider
+loads, which matters for strides and T.
+"""
 
 _FEWEST = 16  # a smaller block would leave most lanes of a warp idle
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from ...chain import LinearChain
 from ..results import ValueAndGradient
 from .arguments import (
+    UNSPECIALIZED,
     Build,
     BuildArguments,
     chain_arguments,
@@ -82,7 +83,7 @@ def crf(
     return ValueAndGradient(value, by_unary, by_pair, None)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=UNSPECIALIZED)
 def _crf_messages(
     unary,
     pair,
@@ -324,7 +325,7 @@ def _loss_term(log_sum, term):
     return tl.where(absent, float("inf"), difference)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=UNSPECIALIZED)
 def _crf_gradients(
     unary,
     pair,

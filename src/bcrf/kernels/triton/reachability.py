@@ -7,7 +7,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .arguments import Build, BuildArguments, ChainArguments, chain_signature, launch, pointer
+from .arguments import (
+    UNSPECIALIZED,
+    Build,
+    BuildArguments,
+    ChainArguments,
+    chain_signature,
+    launch,
+    pointer,
+)
 from .primitives import load_node, load_pair, sentence_pair, sentence_unary
 
 __all__ = ["BUILDS", "load_live", "reachable_tags"]
@@ -43,7 +51,7 @@ def load_live(reachable, batch, sentence, position, length, max_length, tag, num
     return (from_start & to_end) != 0
 
 
-@triton.jit
+@triton.jit(do_not_specialize=UNSPECIALIZED)
 def _reachable_tags(
     unary,
     pair,

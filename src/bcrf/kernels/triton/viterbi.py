@@ -8,7 +8,15 @@ import triton.language as tl
 from torch import Tensor
 
 from ...chain import PAD, LinearChain
-from .arguments import Build, BuildArguments, chain_arguments, chain_signature, launch, pointer
+from .arguments import (
+    UNSPECIALIZED,
+    Build,
+    BuildArguments,
+    chain_arguments,
+    chain_signature,
+    launch,
+    pointer,
+)
 from .primitives import load_node, load_pair, sentence_pair, sentence_unary
 
 __all__ = ["BUILDS", "viterbi"]
@@ -29,7 +37,7 @@ def viterbi(chain: LinearChain) -> tuple[Tensor, Tensor]:
     return tags, score
 
 
-@triton.jit
+@triton.jit(do_not_specialize=UNSPECIALIZED)
 def _viterbi(
     unary,
     pair,
