@@ -1,7 +1,7 @@
 """Count launches, compile the Triton kernels, and write docs/gpu.md. No GPU is needed.
 
-    python -m benchmarks.gpu             # count and compile, log both, and write the page
-    python -m benchmarks.gpu --report    # write the page from the log
+python -m benchmarks.gpu             # count and compile, log both, and write the page
+python -m benchmarks.gpu --report    # write the page from the log
 """
 
 from __future__ import annotations

@@ -57,10 +57,7 @@ class Estimate:
     @property
     def seconds(self) -> float:
         return (
-            self.launches * LAUNCH
-            + self.waits * WAIT
-            + self.bytes / BANDWIDTH
-            + self.steps * STEP
+            self.launches * LAUNCH + self.waits * WAIT + self.bytes / BANDWIDTH + self.steps * STEP
         )
 
 

@@ -97,11 +97,12 @@ def launches(
         problem = make_problem(BenchmarkCase(batch, length, tags), "shared")
         meta = problem.to(torch.device("meta"))
         calls: dict[str, Callable[[], Row]] = {
-            name: partial(count, prepare(meta)) for name, prepare in OURS.items()
+            name: partial(_warm_count, prepare, meta) for name, prepare in OURS.items()
         }
         for task, words in _TASKS.items():
             for name in PEERS:
-                calls[f"{name}: {words}"] = partial(_count_peer, name, task, problem)
+                prepare = partial(SYSTEMS[name].prepare, task=task)
+                calls[f"{name}: {words}"] = partial(_warm_count, prepare, problem)
         for name, call in calls.items():
             if name not in only:
                 continue
@@ -112,9 +113,10 @@ def launches(
                 yield {**row, "error": brief(error)}
 
 
-def _count_peer(name: str, task: str, problem: Problem) -> Row:
-    call = SYSTEMS[name].prepare(problem, task)
+def _warm_count(prepare: Callable[[Problem], Any], problem: Problem) -> Row:
+    """Count the second call: work that is done only once does not count."""
+    call = prepare(problem)
     if not callable(call):
         raise RuntimeError(call)
-    call()  # warm-up: work that is done only once does not count
+    call()
     return count(call)

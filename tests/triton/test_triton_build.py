@@ -66,7 +66,7 @@ def check(rows: Sequence[dict[str, Any]], combinations: int) -> None:
 
 @pytest.mark.slow
 def test_every_kernel_compiles() -> None:
-    check(compiled("--tags", "16", "64", "--dtype", "fp32", "--target", "sm_80"), 2)
+    check(compiled("--tags", "16", "32", "64", "--dtype", "fp32", "--target", "sm_80"), 3)
 
 
 @pytest.mark.slow

@@ -251,9 +251,9 @@ def test_launches(
     module = importlib.import_module("bcrf.kernels.triton.crf")
     launched: list[object] = []
     monkeypatch.setattr(module, "launch", lambda kernel, *rest, **options: launched.append(kernel))
-    chain = ragged_chain(6, [19, 17], 3, pairs=kind)
+    chain = ragged_chain(6, [19, 17], 3, pairs=kind).to(SINGLE)
     gold = torch.zeros(2, 19, dtype=torch.int64) if with_tags else None
     with LaunchCounter() as counter:
-        module.crf(chain.to(SINGLE), gold, wanted)
+        module.crf(chain, gold, wanted)
     assert len(launched) == kernels_launched
     assert counter.launches == (kind == "shared" and wanted[1])

@@ -424,14 +424,14 @@ def _value_arguments(dtype: str, num_tags: int, shared: bool) -> BuildArguments:
 def _result_arguments(dtype: str, num_tags: int, shared: bool) -> BuildArguments:
     others = dict.fromkeys(("half", "lam", "marginals"), pointer(dtype))
     others |= dict.fromkeys(("values", "residuals"), pointer("fp64")) | {"chunk": "i32"}
-    return projection_signature(dtype, num_tags, shared, others, best=None, OUTGOING=False)
+    return projection_signature(dtype, num_tags, shared, others, {"best": None, "OUTGOING": False})
 
 
 def _best_arguments(dtype: str, num_tags: int, shared: bool) -> BuildArguments:
     others = dict.fromkeys(("half", "lam"), pointer(dtype))
     others |= {"best": pointer("i64"), "chunk": "i32"}
-    absent = dict.fromkeys(("values", "residuals", "marginals"))
-    return projection_signature(dtype, num_tags, shared, others, OUTGOING=False, **absent)
+    constants = dict.fromkeys(("values", "residuals", "marginals")) | {"OUTGOING": False}
+    return projection_signature(dtype, num_tags, shared, others, constants)
 
 
 BUILDS = [

@@ -261,7 +261,7 @@ def _best_arguments(dtype: str, num_tags: int, shared: bool) -> BuildArguments:
     others = dict.fromkeys(("half", "lam"), pointer(dtype))
     others |= {"tags": pointer("i64"), "peaks": pointer("fp64"), "chunk": "i32"}
     _, neighbours = block_sizes(num_tags, 8)
-    return projection_signature(dtype, num_tags, shared, others, CHUNK=neighbours)
+    return projection_signature(dtype, num_tags, shared, others, {"CHUNK": neighbours})
 
 
 def _check_arguments(dtype: str, num_tags: int, shared: bool) -> BuildArguments:

@@ -23,6 +23,7 @@ scores of edge e are
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -396,17 +397,25 @@ def _project_arguments(dtype: str, num_tags: int, shared: bool) -> BuildArgument
     names = ("initial", "omegas", "half_window", "lam_window", "half", "lam")
     others = dict.fromkeys(names, scores) | {"live": pointer("u8"), "live_batch": "i32"}
     others |= dict.fromkeys(("tile", "halo", "window", "steps", "first"), "i32")
-    return projection_signature(dtype, num_tags, shared, others, GAUGE_RIGHT=False)
+    return projection_signature(dtype, num_tags, shared, others, {"GAUGE_RIGHT": False})
 
 
 def projection_signature(
-    dtype: str, num_tags: int, shared: bool, others: dict[str, str], **constants: Any
+    dtype: str,
+    num_tags: int,
+    shared: bool,
+    others: Mapping[str, str],
+    constants: Mapping[str, Any] | None = None,
 ) -> BuildArguments:
-    """Return what compiles a kernel that uses `neighbour_sums`: see `chain_signature`."""
+    """Return what compiles a kernel that uses `neighbour_sums`: see `chain_signature`.
+
+    Args:
+        constants: values of constants; `POSITIONS` and `CHUNK` are always there.
+    """
     positions, chunk = block_sizes(num_tags, 4 if dtype == "fp32" else 8)
-    constants = {"POSITIONS": positions, "CHUNK": chunk} | constants
-    signature, constants, _ = chain_signature(dtype, num_tags, shared, others, **constants)
-    return signature, constants, OPTIONS | {"num_stages": 1}
+    constants = {"POSITIONS": positions, "CHUNK": chunk} | dict(constants or {})
+    signature, all_constants, _ = chain_signature(dtype, num_tags, shared, others, **constants)
+    return signature, all_constants, OPTIONS | {"num_stages": 1}
 
 
 BUILDS = [Build("bregman_projections", project, _project_arguments)]

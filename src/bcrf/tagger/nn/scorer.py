@@ -67,7 +67,10 @@ class Scorer(nn.Module):
             raise ValueError(
                 f"structure has {structure.num_tags} tags; expected {tags}, the number of tags"
             )
-        self.constraints = ConstraintScores(structure)
+        # The constraints are no weights. On the device "meta" (see `weight_shapes`), computing their
+        # scores would import the compiler of torch.
+        with torch.device("cpu"):
+            self.constraints = ConstraintScores(structure)
         self.per_pair = transitions == "pairs"
         # V, A and B read the same states: one product serves them all.
         self.project = nn.Linear(width, 3 * hidden if self.per_pair else hidden)
