@@ -17,7 +17,7 @@ NATIVE := CMakeLists.txt $(wildcard native/*.h native/*/*.h native/*/*.cpp)
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow docs bench bench-gpu compare reproduce campaign native wheel sanitize lint types format clean
+.PHONY: help demo test test-slow docs bench bench-gpu gpu-page compare reproduce campaign native wheel sanitize lint types format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 12
@@ -41,6 +41,11 @@ bench: $(BENCH_CORE)  ## measure against other libraries, in an environment of i
 bench-gpu: $(BENCH_CORE)  ## the same on an NVIDIA GPU; writes docs/benchmarks-gpu.md; ARGS="..."
 	$(BENCH)/python -m benchmarks.peers install
 	$(BENCH)/python -m benchmarks --device cuda $(ARGS)
+
+gpu-page: $(BENCH_CORE)  ## count launches, compile the Triton kernels without a GPU, write docs/gpu.md
+	$(BENCH)/python -m benchmarks.peers install
+	$(BENCH)/$(PIP) triton
+	$(BENCH)/python -m benchmarks.gpu $(ARGS)
 
 compare: $(DEV)  ## compare the speed of two source trees; ARGS="BEFORE AFTER"
 	$(BIN)/python -m benchmarks.compare $(ARGS)

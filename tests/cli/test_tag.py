@@ -197,7 +197,8 @@ def test_the_accuracy_of_unknown_words_needs_unknown_words(model, tmp_path, capf
         assert scores["unknown_tokens"] == is_shown
 
 
-def test_tagging_does_not_import_the_compiler_of_torch(model, tmp_path):
+@pytest.mark.parametrize("decoder", ["viterbi", "bregman-5-relaxed", "mean_field"])
+def test_tagging_does_not_import_the_compiler_of_torch(model, ner_model, tmp_path, decoder):
     """Importing it takes a second and 100 MB."""
     file = write(tmp_path, "in.txt", "the cat sees a dog\n")
     probe = """
@@ -206,8 +207,8 @@ from bcrf.cli import main
 assert main(sys.argv[1:]) == 0
 print([name for name in ("torch._dynamo", "triton", "sympy") if name in sys.modules])
 """
-    for decoder in ("viterbi", "bregman-5-relaxed", "mean_field"):
-        command = [sys.executable, "-c", probe, "tag", str(model), file, "--decoder", decoder]
+    for folder in (model, ner_model):
+        command = [sys.executable, "-c", probe, "tag", str(folder), file, "--decoder", decoder]
         output = subprocess.run(command, capture_output=True, text=True, env=environment())
         assert output.returncode == 0, output.stderr
         assert output.stdout.splitlines()[-1] == "[]"

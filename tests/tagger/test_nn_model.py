@@ -4,6 +4,9 @@ import copy
 import dataclasses
 import json
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -24,6 +27,7 @@ from bcrf.tagger.nn import (
     largest_gradient,
     probability_solver,
     training_solver,
+    weight_shapes,
 )
 from tests import oracles
 
@@ -415,6 +419,42 @@ def test_the_largest_gradient_is_finite_only_if_all_are(sparse):
             torch.zeros(1, 0, dtype=torch.int64), rows[:0], table.shape, check_invariants=False
         )
         assert largest_gradient(network.parameters()).isfinite()
+
+
+CHOICES = [
+    {},
+    {"layers": 2},
+    {"characters": "cnn"},
+    {"transitions": "shared"},
+    {"objective": "unstructured"},
+]
+
+
+@pytest.mark.parametrize("structure", [None, BIO])
+@pytest.mark.parametrize("choices", CHOICES, ids=str)
+def test_weight_shapes_are_those_of_the_network(choices, structure):
+    config = dataclasses.replace(TINY, **choices)
+    found = weight_shapes(config, SIZES, structure)
+    expected = TaggerModel(config, SIZES, structure).state_dict()
+    assert all(weight.is_meta for weight in found.values())
+    assert {name: (w.shape, w.dtype) for name, w in found.items()} == {
+        name: (w.shape, w.dtype) for name, w in expected.items()
+    }
+
+
+def test_weight_shapes_do_not_import_the_compiler_of_torch():
+    """Some operations on the device "meta" import it, which takes a second and 100 MB."""
+    probe = """
+import sys
+from tests.tagger.test_nn_model import BIO, CHOICES, SIZES, TINY, dataclasses, weight_shapes
+for name in [name for name in sys.modules if name.startswith("torch._dynamo")]:
+    raise SystemExit(f"the test itself has imported {name}")
+for choices in CHOICES:
+    for structure in (None, BIO):
+        weight_shapes(dataclasses.replace(TINY, **choices), SIZES, structure)
+        assert "torch._dynamo" not in sys.modules, (choices, structure)
+"""
+    subprocess.run([sys.executable, "-c", probe], check=True, cwd=Path(__file__).parents[2])
 
 
 def test_clipping_without_gradients():

@@ -294,7 +294,7 @@ def test_several_tiles_and_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(projections, "_TILE", 5)
     monkeypatch.setattr(sys.modules["bcrf.kernels.triton.bregman"], "_ROUNDS", 1)
     monkeypatch.setattr(sys.modules["bcrf.kernels.triton.bregman"], "_EDGES_SUMMED", 3)
-    assert projections._tile_size(2, 12, 4) == 5
+    assert projections.tile_size(2, 12, 4) == 5
     compare(ragged_chain(8, [11, 10], 3, pairs="shared", removed=0.1), {"iterations": 2})
 
 

@@ -57,6 +57,7 @@ __all__ = [
     "neighbour_sums",
     "projection_signature",
     "run_projections",
+    "tile_size",
 ]
 
 OPTIONS = {"num_warps": 4, "maxnreg": 255}
@@ -66,8 +67,8 @@ spills a few of them to run one more program at the same time."""
 # Each of k steps reads one position further, so a halo of k suffices. We load two positions more.
 _HALO_MARGIN = 2
 
-# Programs that run at the same time on a large device: 108 multiprocessors with 4 programs each.
-_BUSY_PROGRAMS = 432
+# Programs that run at the same time on a large device: 108 multiprocessors with 3 programs each.
+_BUSY_PROGRAMS = 324
 
 # A program that has this many positions spends about as much on its tile as on its halo.
 _TILE = 32
@@ -351,7 +352,7 @@ def run_projections(
     steps = len(settings.omegas)
     halo = steps + _HALO_MARGIN
     if tile is None:
-        tile = _tile_size(batch, n, halo)
+        tile = tile_size(batch, n, halo)
     tiles = triton.cdiv(n, tile)
     window, half_window, lam_window = n, half, lam
     if tiles > 1:
@@ -378,11 +379,13 @@ def run_projections(
     return Projections(half, lam)
 
 
-def _tile_size(batch: int, n: int, halo: int) -> int:
-    """Return the positions of a tile: all, unless shorter tiles keep more of the device busy."""
-    if batch * triton.cdiv(n, _TILE) > 2 * _BUSY_PROGRAMS or n <= _TILE + halo:
-        return max(n, 1)
-    return _TILE
+def tile_size(batch: int, n: int, halo: int) -> int:
+    """Return the positions of a tile: as few as one wave of programs allows, but at least `_TILE`.
+
+    A sentence that is hardly longer than a tile is one tile, which needs no halo.
+    """
+    tile = max(_TILE, triton.cdiv(batch * n, _BUSY_PROGRAMS))
+    return max(n, 1) if n <= tile + halo else tile
 
 
 @lru_cache(maxsize=64)

@@ -132,7 +132,7 @@ class _WithoutInitialValues(TorchFunctionMode):
 
     The random numbers of a tensor on the device "meta" go through Python code of torch that imports
     the compiler (`torch._dynamo`, and triton if it is installed). Without this mode, `bcrf tag`
-    takes 1.2 s and 140 MB more.
+    takes a second and 140 MB more.
     """
 
     def __torch_function__(

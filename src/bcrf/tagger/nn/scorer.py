@@ -67,8 +67,8 @@ class Scorer(nn.Module):
             raise ValueError(
                 f"structure has {structure.num_tags} tags; expected {tags}, the number of tags"
             )
-        # The constraints are no weights. On the device "meta" (see `weight_shapes`), computing their
-        # scores would import the compiler of torch.
+        # Constraints are not weights. On the device "meta" (see `weight_shapes`) the computation of
+        # their scores would import the compiler of torch.
         with torch.device("cpu"):
             self.constraints = ConstraintScores(structure)
         self.per_pair = transitions == "pairs"
