@@ -381,8 +381,7 @@ template <class Score, class Real, bool kShared> class PositionProjections {
             least = vmin(least, share > none ? share : -none);
         }
         store(half.peak + at, peak);
-        // Where weights underflow to 0, lam must stay within a narrow range: then the product of such a weight and
-        // exp(lam) is too small to matter.
+        // Where weights underflow to 0, lam must stay narrow: its exp times such a weight is then too small to matter.
         const Mask<Real> underflows = peak - least > max_log_ratio<Real>();
         normalized_ |= any(underflows);
         store(half.spread + at, underflows ? splat(Real(kNarrowRatio)) : splat(max_ratio<Real>()));

@@ -19,10 +19,10 @@ from ..triton_support import MOST_TAGS
 
 __all__ = [
     "UNSPECIALIZED",
+    "BlockLayout",
     "Build",
     "BuildArguments",
     "ChainArguments",
-    "Layout",
     "chain_arguments",
     "chain_signature",
     "launch",
@@ -43,7 +43,7 @@ _MOST_WARPS = 16
 _TILE = 4096  # bytes of a matrix that one warp holds: 32 registers of each thread
 
 
-class Layout(NamedTuple):
+class BlockLayout(NamedTuple):
     """The size of the blocks of tags, and the number of warps of a program.
 
     Args:
@@ -55,7 +55,7 @@ class Layout(NamedTuple):
     num_warps: int
 
 
-def layout(num_tags: int, itemsize: int = 4, shared: bool = True) -> Layout:
+def layout(num_tags: int, itemsize: int = 4, shared: bool = True) -> BlockLayout:
     """Return the layout for `num_tags` tags and scores of `itemsize` bytes; raise if too many.
 
     One matrix of transitions is held in registers. With one matrix per edge there are two: the
@@ -68,7 +68,7 @@ def layout(num_tags: int, itemsize: int = 4, shared: bool = True) -> Layout:
         )
     block = max(_FEWEST, 1 << max(num_tags - 1, 0).bit_length())
     tiles = block * block * itemsize * (1 if shared else 2) // _TILE
-    return Layout(block, min(max(tiles, 1), _MOST_WARPS))
+    return BlockLayout(block, min(max(tiles, 1), _MOST_WARPS))
 
 
 class ChainArguments(NamedTuple):
@@ -139,7 +139,7 @@ def launch(
     chain: ChainArguments,
     *others: Any,
     num_warps: int | None = None,
-    **constants: Any,
+    **constants: int | None,
 ) -> None:
     """Run `kernel` on the device of the chain, once for each index of `grid`.
 
@@ -187,7 +187,7 @@ def pointer(dtype: str) -> str:
 
 
 def chain_signature(
-    dtype: str, num_tags: int, shared: bool, others: Mapping[str, str], **constants: Any
+    dtype: str, num_tags: int, shared: bool, others: Mapping[str, str], **constants: int | None
 ) -> BuildArguments:
     """Return what compiles a kernel whose first parameters are `ChainArguments`.
 
