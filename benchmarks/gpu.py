@@ -161,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--log", type=Path, default=LOG, help="/".join(LOG.parts[-3:]))
     parser.add_argument("--page", type=Path, default=PAGE, help="/".join(PAGE.parts[-2:]))
     options = parser.parse_args(arguments)
-    log = BenchmarkLog(options.log)
+    log = BenchmarkLog(options.log, "benchmarks.gpu")
     run = log.last_run(finished=True) if options.report else measure(log)
     if run is None:
         raise SystemExit(f"{options.log.name} has no finished run; run it without --report first")

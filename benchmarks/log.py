@@ -17,20 +17,22 @@ Row = dict[str, Any]
 class BenchmarkLog:
     """A JSONL file of several runs.
 
-    The field `row` is the kind of a row: "start", "speed", "growth", "depth", "memory", "tagging"
-    or "end". Other fields name the run, the commit and the command.
+    The field `row` is the kind of a row: "start", "speed", "growth", "depth", "memory", "tagging",
+    "launches", "model", "kernel" or "end". Other fields name the run, the commit and the command.
 
     Args:
         path: path of the file; the file need not exist yet.
+        module: the module of the command that writes the log.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, module: str = "benchmarks") -> None:
         self.path = path
+        self.module = module
         self._log = JsonlLog(path)
 
     def append(self, run: str, kind: str, rows: Iterable[Row]) -> None:
         """Append rows of one kind to a run."""
-        origin = provenance("benchmarks")
+        origin = provenance(self.module)
         about = {"run": run, "row": kind, "commit": origin["commit"], "command": origin["command"]}
         self._log.append(*({**about, **row} for row in rows))
 

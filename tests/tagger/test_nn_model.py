@@ -4,9 +4,6 @@ import copy
 import dataclasses
 import json
 import math
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -24,10 +21,8 @@ from bcrf.tagger.nn import (
     collate,
     decoder,
     default_decoder,
-    largest_gradient,
     probability_solver,
     training_solver,
-    weight_shapes,
 )
 from tests import oracles
 
@@ -367,97 +362,3 @@ def test_training_repeats_bit_by_bit_and_resumes():
     assert steps(resumed, other, 10) == straight
     repeated = model(**changes)
     assert steps(repeated, LazyAdam(repeated, 0.01), 10) == first
-
-
-# ----------------------------------------------------------------------------------------- clipping
-
-
-@pytest.mark.parametrize("max_norm", [0.01, 1e6])
-def test_clipping_counts_sparse_rows_once(max_norm):
-    """The norm equals that of dense gradients; a word that occurs twice is one row."""
-    norms, gradients = [], []
-    for sparse in (True, False):
-        network = model()
-        network.encoder.table.sparse = sparse
-        (network.loss(network(batch()), TAGS).mean() * 3).backward()
-        if sparse:
-            norms.append(clip_gradients(network.parameters(), max_norm))
-        else:
-            norms.append(nn.utils.clip_grad_norm_(network.parameters(), max_norm))
-        gradients.append([p.grad.to_dense() for p in network.parameters() if p.grad is not None])
-    torch.testing.assert_close(*norms)
-    torch.testing.assert_close(*gradients)
-    assert 0.01 < float(norms[0]) < 1e6
-
-
-@pytest.mark.parametrize("sparse", [True, False])
-def test_the_largest_gradient_is_finite_only_if_all_are(sparse):
-    network = model()
-    assert largest_gradient(network.parameters()) == 0
-    network.encoder.table.sparse = sparse
-    (network.loss(network(batch()), TAGS).mean() * 3).backward()
-    dense = [p.grad.to_dense() for p in network.parameters() if p.grad is not None]
-    assert largest_gradient(network.parameters()) == max(g.abs().max() for g in dense)
-    for parameter in network.parameters():
-        if parameter.grad is None:
-            continue
-        for bad in (float("nan"), float("inf"), -float("inf")):
-            gradient = parameter.grad
-            changed = gradient.clone().coalesce() if gradient.is_sparse else gradient.clone()
-            (changed.values() if changed.is_sparse else changed).view(-1)[-1] = bad
-            parameter.grad = changed
-            assert not largest_gradient(network.parameters()).isfinite()
-            parameter.grad = gradient
-    assert largest_gradient(network.parameters()).isfinite()
-    # The rows of an uncoalesced gradient are finite, their sum is not.
-    if sparse:
-        table = network.encoder.table.weight
-        rows = torch.full((2, table.shape[1]), 3e38)
-        table.grad = torch.sparse_coo_tensor([[1, 1]], rows, table.shape, check_invariants=False)
-        assert not largest_gradient(network.parameters()).isfinite()
-        table.grad = torch.sparse_coo_tensor(
-            torch.zeros(1, 0, dtype=torch.int64), rows[:0], table.shape, check_invariants=False
-        )
-        assert largest_gradient(network.parameters()).isfinite()
-
-
-CHOICES = [
-    {},
-    {"layers": 2},
-    {"characters": "cnn"},
-    {"transitions": "shared"},
-    {"objective": "unstructured"},
-]
-
-
-@pytest.mark.parametrize("structure", [None, BIO])
-@pytest.mark.parametrize("choices", CHOICES, ids=str)
-def test_weight_shapes_are_those_of_the_network(choices, structure):
-    config = dataclasses.replace(TINY, **choices)
-    found = weight_shapes(config, SIZES, structure)
-    expected = TaggerModel(config, SIZES, structure).state_dict()
-    assert all(weight.is_meta for weight in found.values())
-    assert {name: (w.shape, w.dtype) for name, w in found.items()} == {
-        name: (w.shape, w.dtype) for name, w in expected.items()
-    }
-
-
-def test_weight_shapes_do_not_import_the_compiler_of_torch():
-    """Some operations on the device "meta" import it, which takes a second and 100 MB."""
-    probe = """
-import sys
-from tests.tagger.test_nn_model import BIO, CHOICES, SIZES, TINY, dataclasses, weight_shapes
-for name in [name for name in sys.modules if name.startswith("torch._dynamo")]:
-    raise SystemExit(f"the test itself has imported {name}")
-for choices in CHOICES:
-    for structure in (None, BIO):
-        weight_shapes(dataclasses.replace(TINY, **choices), SIZES, structure)
-        assert "torch._dynamo" not in sys.modules, (choices, structure)
-"""
-    subprocess.run([sys.executable, "-c", probe], check=True, cwd=Path(__file__).parents[2])
-
-
-def test_clipping_without_gradients():
-    assert clip_gradients(model().parameters(), 1.0) == 0
-    with pytest.raises(ValueError, match="max_norm must be positive, got 0"):
-        clip_gradients(model().parameters(), 0)
