@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from measurement.markdown import fill_template, table
 
@@ -46,13 +48,29 @@ def measure(log: BenchmarkLog) -> str:
     for batch, length in SHAPES:
         found = launches([length], batch, TAGS, only=tuple(MODELLED.values()))
         log.append(run, "model", ({**row, "batch": batch} for row in found))
-    # The kernels are compiled in another process: Triton decides when it is imported whether it
-    # compiles or interprets.
-    command = [sys.executable, "-m", "benchmarks.triton_build", "--json"]
-    built = subprocess.run(command, capture_output=True, text=True, cwd=ROOT.parent, check=True)
-    log.append(run, "kernel", map(json.loads, built.stdout.splitlines()))
+    for row in _compiled_kernels():
+        log.append(run, "kernel", [row])
     log.append(run, "end", [{}])
     return run
+
+
+def _compiled_kernels() -> Iterator[Row]:
+    """Compile all kernels, which takes some minutes, and yield a row for each.
+
+    Another process compiles them: Triton decides when it is imported whether it compiles or
+    interprets.
+    """
+    command = [sys.executable, "-m", "benchmarks.triton_build", "--json"]
+    environment = {name: x for name, x in os.environ.items() if name != "TRITON_INTERPRET"}
+    settings: dict[str, Any] = {"text": True, "cwd": ROOT.parent, "env": environment}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, **settings) as process:
+        assert process.stdout is not None
+        for number, line in enumerate(process.stdout, 1):
+            if sys.stderr.isatty():
+                print(f"\r{number} kernels compiled", end="", file=sys.stderr, flush=True)
+            yield json.loads(line)
+    if process.returncode:
+        raise SystemExit("compiling the Triton kernels failed; the error is above")
 
 
 def page(rows: Sequence[Row]) -> str:
