@@ -17,8 +17,8 @@ class ExactCRF(ChainLayer):
 
     Args:
         num_tags: T.
-        batch_first, constraints, penalty, decoder, temperature, shared_transitions, start_end,
-            finite_emissions: see `ChainLayer`.
+        batch_first, constraints, penalty, decoder, temperature, finite_emissions: see `ChainLayer`.
+        shared_transitions, start_end: see `ChainLayer`.
 
     Example:
         >>> import torch, bcrf
@@ -66,8 +66,8 @@ class BregmanCRF(ChainLayer):
         num_tags: T.
         iterations: number of projections in a loss. For other settings use `ChainLayer` with a
             solver such as `Bregman.paper(10)`.
-        batch_first, constraints, penalty, decoder, temperature, shared_transitions, start_end,
-            finite_emissions: see `ChainLayer`.
+        batch_first, constraints, penalty, decoder, temperature, finite_emissions: see `ChainLayer`.
+        shared_transitions, start_end: see `ChainLayer`.
 
     Example:
         >>> import torch, bcrf
@@ -116,8 +116,8 @@ class MeanFieldCRF(ChainLayer):
     Args:
         num_tags: T.
         iterations: number of updates.
-        batch_first, constraints, penalty, decoder, temperature, shared_transitions, start_end,
-            finite_emissions: see `ChainLayer`.
+        batch_first, constraints, penalty, decoder, temperature, finite_emissions: see `ChainLayer`.
+        shared_transitions, start_end: see `ChainLayer`.
 
     Example:
         >>> import torch, bcrf
