@@ -41,17 +41,29 @@ MODELLED = {
 """Column of the time model -> system whose launches it uses."""
 
 
-def measure(log: BenchmarkLog) -> str:
-    """Count launches and compile all kernels; return the name of the run."""
+def measure(log: BenchmarkLog, counts_only: bool = False) -> str:
+    """Count launches and compile all kernels; return the name of the run.
+
+    Args:
+        counts_only: take the kernels of the last finished run, whose rows name its commit.
+    """
+    last = log.last_run(finished=True)
+    if counts_only and last is None:
+        raise SystemExit(f"{log.path.name} has no finished run; run it without --counts first")
     run = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     log.append(run, "launches", launches(LENGTHS, BATCH, TAGS))
     for batch, length in SHAPES:
         found = launches([length], batch, TAGS, only=tuple(MODELLED.values()))
         log.append(run, "model", ({**row, "batch": batch} for row in found))
-    for row in _compiled_kernels():
-        log.append(run, "kernel", [row])
+    kernels = _kernels_of(log, last) if counts_only and last else _compiled_kernels()
+    for row in kernels:
+        log.append(run, "kernel", [{**row, "run": run}])
     log.append(run, "end", [{}])
     return run
+
+
+def _kernels_of(log: BenchmarkLog, run: str) -> Iterator[Row]:
+    return (row for row in log.rows(run) if row["row"] == "kernel")
 
 
 def _compiled_kernels() -> Iterator[Row]:
@@ -175,12 +187,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         "python -m benchmarks.gpu", description=(__doc__ or "").split("\n")[0]
     )
+    parser.add_argument("--counts", action="store_true", help="count, do not compile")
     parser.add_argument("--report", action="store_true", help="write the page from the log")
     parser.add_argument("--log", type=Path, default=LOG, help="/".join(LOG.parts[-3:]))
     parser.add_argument("--page", type=Path, default=PAGE, help="/".join(PAGE.parts[-2:]))
     options = parser.parse_args(arguments)
     log = BenchmarkLog(options.log, "benchmarks.gpu")
-    run = log.last_run(finished=True) if options.report else measure(log)
+    run = log.last_run(finished=True) if options.report else measure(log, options.counts)
     if run is None:
         raise SystemExit(f"{options.log.name} has no finished run; run it without --report first")
     options.page.write_text(page(log.rows(run)))

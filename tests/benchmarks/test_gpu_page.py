@@ -52,6 +52,12 @@ def test_a_run_is_logged_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "| | n = 6 | n = 12 |" in text.replace("|  |", "| |")
     assert "| viterbi | shared | 17 | 92, 1,024 B | 92, 1,024 B, spills 8 B |" in text
     assert "| 2 x 6 |" in text
+    monkeypatch.setattr(gpu, "_compiled_kernels", lambda: pytest.fail("compiles again"))
+    gpu.main(["--counts", "--log", str(log), "--page", str(page)])
+    assert page.read_text().count("| viterbi |") == 1
+    again = [row for row in BenchmarkLog(log).rows() if row["row"] == "kernel"]
+    assert len(again) == 2 * len(KERNELS)
+    text = page.read_text()
     page.unlink()
     gpu.main(["--report", "--log", str(log), "--page", str(page)])
     assert page.read_text() == text
