@@ -24,7 +24,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = ["BANDWIDTH", "CHUNK", "LAUNCH", "PROGRAMS", "STEP", "WAIT", "Estimate", "estimate_fused"]
+__all__ = [
+    "AROUND",
+    "BANDWIDTH",
+    "CHUNK",
+    "LAUNCH",
+    "PROGRAMS",
+    "STEP",
+    "WAIT",
+    "Estimate",
+    "estimate_fused",
+]
 
 LAUNCH = 5e-6
 """Seconds between the launches of two short kernels from Python."""
@@ -37,6 +47,9 @@ BANDWIDTH = 1.5e12
 
 STEP = 0.25e-6
 """Seconds of one product of a matrix and a vector in log space, for up to 32 tags."""
+
+AROUND = 5
+"""Launches of torch around the Triton kernels: the dtype and sum of the loss, scaled gradients."""
 
 CHUNK = 16
 """Positions of one program of the gradient kernels."""
@@ -80,7 +93,7 @@ def estimate_fused(
     gradient = _waves(batch * chunks) * 2 * CHUNK
     if family == "crf":
         messages = _waves(2 * batch) * length
-        return Estimate(2 + several, bytes=traffic, steps=messages + gradient)
+        return Estimate(2 + several + AROUND, bytes=traffic, steps=messages + gradient)
     halo = projections + 2
     tile = tile_size(batch, length, halo)
     tiles = math.ceil(length / tile)
@@ -88,7 +101,7 @@ def estimate_fused(
     at_a_time, _ = block_sizes(tags, 4)
     project = projections * 2 * math.ceil(window / 2 / at_a_time)
     steps = _waves(batch * tiles) * project + gradient
-    return Estimate(4 + several, bytes=traffic, steps=steps)
+    return Estimate(4 + several + AROUND, bytes=traffic, steps=steps)
 
 
 def _waves(programs: int) -> int:

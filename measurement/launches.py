@@ -133,7 +133,10 @@ def _waits(name: str, args: Any, kwargs: Any) -> bool:
 
 
 def _moves_to_host(name: str, args: Any, kwargs: Any) -> bool:
-    """Whether a copy brings data from another device to the CPU, or blocks on the way there."""
+    """Whether a copy brings data from another device to the CPU.
+
+    Copies from the CPU to a device are not counted, although they wait if memory is not pinned.
+    """
     if name == "copy_":
         target, source = args[0].device.type, args[1].device.type
     else:

@@ -316,7 +316,7 @@ class LinearChain:
         added = start_end.view(2, num_tags).expand(batch, 2, num_tags)
         if full:
             # One index for all sentences: half the time of the general case.
-            unary = unary.index_add(1, torch.tensor([0, n - 1]), added)
+            unary = unary.index_add(1, torch.tensor([0, n - 1], device=unary.device), added)
         else:
             last = (self.lengths - 1).clamp(min=0)
             index = torch.stack([torch.zeros_like(last), last], 1).unsqueeze(-1)

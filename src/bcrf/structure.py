@@ -181,11 +181,16 @@ class Structure:
         The result is stored: a later call with this device copies nothing.
         """
         device = torch.device(device)
+        if device.index is None and device.type == "cuda":
+            device = torch.device("cuda", torch.cuda.current_device())
         if self.start.device == device:
             return self
         found: Structure | None = self._stored.get(device)
         if found is None:
-            masks = (mask.to(device=device) for mask in (self.start, self.end, self.follow))
+            with torch.inference_mode(False):  # training may use the stored masks later
+                masks = [mask.to(device=device) for mask in (self.start, self.end, self.follow)]
+                if self.reachable is not None:
+                    self.reachable.placed(device)
             found = self._unchecked(masks, self.labels, self.reachable)
             self._store(device, found, found.start)
         return found

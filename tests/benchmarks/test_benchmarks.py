@@ -192,8 +192,9 @@ def test_loops_are_deep_and_projections_are_not():
         short, long = (make_problem(BenchmarkCase(2, n, 3), "shared") for n in (4, 8))
         return fake_depth(OURS[name], long) - fake_depth(OURS[name], short)
 
-    assert growth("crf: loss") >= 4 * 4
-    assert growth("viterbi") >= 4 * 4
+    # Each of the 4 additional positions takes at least 3 operations, one after the other.
+    assert growth("crf: loss") >= 4 * 3
+    assert growth("viterbi") >= 4 * 3
     # Grows with log n: the search for tags that lie on some path.
     assert growth("bregman-10: loss") < 16
 

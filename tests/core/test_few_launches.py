@@ -388,3 +388,17 @@ def test_live_tags_are_those_of_folding(
             found = few_launches.bregman_result(chain, Bregman()._settings)
             live = fold(chain).live
             assert torch.equal(found.marginals > 0, live)
+
+
+def test_the_scan_leaves_the_scores_of_a_single_position_as_they_are() -> None:
+    """In float64 the messages need no conversion, so they could share memory with the scores."""
+    unary = torch.randn(3, 1, 4, dtype=torch.float64, requires_grad=True)
+    tags = torch.tensor([[0], [3], [1]])
+    chain = LinearChain(unary, torch.zeros(4, 4, dtype=torch.float64))
+    given = unary.detach().clone()
+    found = bcrf.loss(bcrf.ForwardBackward(True, backend="few_launches"), chain, tags)
+    expected = bcrf.loss(bcrf.ForwardBackward(backend="naive"), chain, tags)
+    assert_close(found, expected, rtol=0, atol=1e-12)
+    assert torch.equal(unary.detach(), given)
+    solution = bcrf.ForwardBackward(True, backend="few_launches")(chain)
+    assert_close(solution.tag_marginals, given.softmax(-1), rtol=0, atol=1e-12)

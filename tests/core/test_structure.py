@@ -417,3 +417,21 @@ def test_long_chain_of_many_tags_stays_exact() -> None:
     live = live_tags(nodes, pairs, torch.tensor([n]))
     expected = (torch.arange(n) - n // 2 + 5) % tags
     assert torch.equal(live[0], torch.nn.functional.one_hot(expected, tags) > 0)
+
+
+def test_a_structure_that_is_moved_in_inference_mode_can_train_later() -> None:
+    rules = Structure.from_labels(["O", "B", "I"], "BIO")
+    with torch.inference_mode():
+        moved = rules.to("meta")
+        scores = rules.removal_scores(torch.float32)
+    assert not any(x.is_inference() for x in (moved.start, moved.follow, *scores))
+    assert rules.to("meta") is moved
+
+
+def test_stored_scores_and_tables_follow_the_rules() -> None:
+    rules = Structure.from_labels(["O", "B", "I"], "BIO")
+    start_end, follow = rules.removal_scores(torch.float64)
+    assert (start_end == 0).tolist() == [*rules.start.tolist(), *rules.end.tolist()]
+    assert torch.equal(follow == -torch.inf, ~rules.follow)
+    assert rules.removal_scores(torch.float64)[1] is follow
+    assert copy.deepcopy(rules).removal_scores(torch.float64)[1] is not follow

@@ -63,7 +63,9 @@ class CompiledSolver(Solver):
     def _device_loss(
         self, backend: Backend, chain: LinearChain, tags: Tensor, start_end: Tensor | None
     ) -> Tensor:
-        check_on_device(chain if start_end is None else chain._add_start_end(start_end), tags)
+        if checks_enabled(chain.unary):
+            full = chain if start_end is None else chain._add_start_end(start_end)
+            check_on_device(full, tags)
         value = fused_value(self, backend, chain, tags, start_end)
         assert value is not None
         return check_sums("loss", value)
@@ -206,11 +208,11 @@ class _FusedCall:
         """
         found, self.found = self.found, None
         if found is None:
-            again = self.solver.run_kernel(
+            recomputed = self.solver.run_kernel(
                 self.backend, self.chain, start_end, self.labels, wanted, False
             )
-            assert again is not None
-            found = again[1:]
+            assert recomputed is not None
+            found = recomputed[1:]
         return found
 
     def recompute(

@@ -178,7 +178,7 @@ class _Updates(torch.autograd.Function):
 
     Autograd would add two outer products [B, n-1, T, T] for each update, and would not allow
     products in place. Here an update and its gradient take five launches each, and the gradient by
-    the pairs is one sum over all updates. On a CPU this takes 0.4 to 0.9 times as long.
+    the pairs is one sum over all updates. On a CPU this takes 0.5 to 0.8 times as long.
 
     All sentences are one array of rows [N, T], N = B (n + 1). Each sentence has one row of zeros
     after its last position. Rows are zero beyond the lengths, too, so that messages between

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 def _triton_kernels(backend: str, unary: Tensor) -> DeviceKernels | None:
     """Return the Triton kernels, or None if the native kernels serve `unary`."""
-    if backend != "triton" and unary.is_cpu:
+    if backend == "native" or (backend == "auto" and unary.is_cpu):
         return None
     return cast(DeviceKernels, importlib.import_module(".triton", __package__))
 

@@ -31,8 +31,8 @@ class BregmanResult(NamedTuple):
     """The result of the projections.
 
     Args:
-        value: [B] in float64, the dual D at lam.
-        residual: [B] in float64, max |incoming - outgoing| mass.
+        value: [B] in float64 where the device has it, the dual D at lam.
+        residual: [B] in the dtype of `value`, max |incoming - outgoing| mass.
         lam: [B, n, T], the dual point.
         marginals: [B, n, T], the tag marginals.
     """

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 
+import torch
 from torch import Tensor
 
 __all__ = ["INTERPRETED", "MOST_TAGS", "UNAVAILABLE", "refusal"]
@@ -44,6 +45,8 @@ def _installed_version() -> str | None:
 
 
 def _unavailable() -> str | None:
+    if torch.version.hip is not None:
+        return "the kernels were not tested on ROCm, and use an option of the CUDA compiler"
     if importlib.util.find_spec("triton") is None:
         return (
             "triton is not installed; torch for CUDA on Linux brings it along, elsewhere install "

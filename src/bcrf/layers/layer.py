@@ -66,10 +66,10 @@ class ChainLayer(TransitionParameters):
             `Bregman.paper(10)` at 0.1.
         shared_transitions: whether there is a parameter `transitions` [T, T].
         start_end: whether there are parameters `start_transitions` and `end_transitions` [T].
-        finite_emissions: whether all emissions of kept positions, and all `transitions` of a batch,
-            are known to be finite, so that only the constraints remove tags. On a GPU this saves
-            kernel launches, and keeps a loop over the positions out of compiled graphs. With an
-            -inf, results then have no meaning.
+        finite_emissions: whether all emissions of kept positions, all `transitions` of a batch and
+            all parameters of the layer are known to be finite, so that only the constraints remove
+            tags. On a GPU this saves kernel launches, and keeps a loop over the positions out of
+            compiled graphs. With an -inf, results then have no meaning.
 
     Attributes:
         start_transitions, end_transitions: parameters [T], or None.

@@ -77,8 +77,9 @@ class ConstraintScores:
         if torch.compiler.is_compiling() or in_transform():
             return self._scores(device, dtype)  # a tensor of a graph must not outlive it
         with torch.inference_mode(False):  # training may use the kept scores later
-            self._placed = self._scores(device, dtype)
-        return self._placed
+            placed = self._scores(device, dtype)
+        self._placed = placed  # another thread may replace it, so we return the local variable
+        return placed
 
     def _scores(self, device: torch.device, dtype: torch.dtype) -> _PlacedScores:
         cost = -math.inf if self.penalty is None else -self.penalty

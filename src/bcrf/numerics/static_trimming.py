@@ -68,7 +68,7 @@ def static_live(structure: Rules, lengths: Tensor, n: int) -> Tensor:
     if torch.compiler.is_compiling():
         # One graph serves all n: the tables cannot be continued up to a symbolic length.
         position = torch.arange(n, device=device)
-        forward, backward = (rows.place(device) for rows in tables)
+        forward, backward = reachable.placed(device) or tables
         remaining = (lengths.unsqueeze(1) - position).clamp(min=0)
         return forward.at(position) & backward.at(remaining)
     position, from_start, to_end = reachable.continued(device, n)
@@ -125,9 +125,25 @@ class ReachableTags:
         self._computed = False
         self._tables: tuple[PeriodicRows, PeriodicRows] | None = None
         self._continued: dict[torch.device, tuple[Tensor, Tensor, Tensor]] = {}
+        self._placed: dict[torch.device, tuple[PeriodicRows, PeriodicRows]] = {}
 
     def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_continued": {}}  # no tensors of devices in a pickle
+        # No tensors of devices in a pickle.
+        return self.__dict__ | {"_continued": {}, "_placed": {}}
+
+    def placed(self, device: torch.device) -> tuple[PeriodicRows, PeriodicRows] | None:
+        """Return the tables on `device`, or None if there are none.
+
+        They are stored, so that a graph finds them on its device and need not copy them.
+        """
+        found = self._placed.get(device)
+        tables = self.tables()
+        if found is None and tables is not None:
+            forward, backward = tables
+            found = (forward.place(device), backward.place(device))
+            if not (torch.compiler.is_compiling() or in_transform()):
+                self._placed[device] = found
+        return found
 
     def intersect(self, other: ReachableTags) -> ReachableTags:
         """Return the object of the structure that allows what both structures allow."""

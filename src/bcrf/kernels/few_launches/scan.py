@@ -28,7 +28,7 @@ def scan_messages(problem: PreparedChain) -> Messages:
     by_position = unary.transpose(0, 1)
     start = by_position[0]
     if not edges:
-        total = log_sum(start.to(wide), -1)
+        total = log_sum(start.to(wide, copy=True), -1)  # `log_sum` overwrites its argument
         return Messages(unary, unary, total)
     order = product_tree.bit_reversed(product_tree.num_leaves(edges), unary.device)
     scales: list[Tensor] = []

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ...numerics.logspace import widest_dtype
 from .. import Evaluation, Tagger, choose_device
 from ..data import LengthBatches
 from ..model_folder.limits import check_labels, check_methods, check_network, check_weights_size
@@ -232,7 +233,8 @@ class _Run:
         numbers = [loss for _, loss in unread]
         if first is not None:
             numbers.append(~self.optimization.gradients_are_finite())
-        values = self.workers.sum_tensor(torch.stack([number.double() for number in numbers]))
+        wide = widest_dtype(numbers[0].device)
+        values = self.workers.sum_tensor(torch.stack([number.to(wide) for number in numbers]))
         steps = [dataclasses.replace(s, loss=x) for (s, _), x in zip(unread, values, strict=False)]
         for step in steps:
             if not math.isfinite(step.loss):
