@@ -92,7 +92,8 @@ def certified_decode(
         check_on_device(chain)
         with torch.no_grad():
             tags, certified = kernels.certified(chain.detach(), solver.omegas, tau)
-            if chain.device.type == "meta":  # no values: nobody knows which sentences are left
+            if tags.is_meta or type(tags) is not Tensor:
+                # Meta and fake tensors have no values: nobody knows which sentences are left.
                 best = kernels.viterbi(chain.detach())[0]
                 tags = torch.where(certified.unsqueeze(1), tags, best)
             else:
