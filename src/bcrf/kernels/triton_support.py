@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 
-import torch
 from torch import Tensor
 
 __all__ = ["INTERPRETED", "MOST_TAGS", "UNAVAILABLE", "refusal"]
@@ -45,8 +44,6 @@ def _installed_version() -> str | None:
 
 
 def _unavailable() -> str | None:
-    if torch.version.hip is not None:
-        return "the kernels were not tested on ROCm, and use an option of the CUDA compiler"
     if importlib.util.find_spec("triton") is None:
         return (
             "triton is not installed; torch for CUDA on Linux brings it along, elsewhere install "

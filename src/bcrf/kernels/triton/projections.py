@@ -60,9 +60,10 @@ __all__ = [
     "tile_size",
 ]
 
-OPTIONS = {"num_warps": 4, "maxnreg": 255}
+OPTIONS = {"num_warps": 4} | ({} if torch.version.hip else {"maxnreg": 255})
 """Options of all kernels that use `neighbour_sums`. Without an explicit number of registers, ptxas
-spills a few of them to run one more program at the same time."""
+spills a few of them to run one more program at the same time. The compiler for AMD has no such
+option."""
 
 # Each of k steps reads one position further, so a halo of k suffices. We load two positions more.
 _HALO_MARGIN = 2
