@@ -89,6 +89,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--list", action="store_true", help="show the state and the score of each run"
     )
+    parser.add_argument(
+        "--again", action="store_true", help="run finished runs again; new results replace old ones"
+    )
     parser.add_argument("--data", metavar="DIR", default="data", help="folder of the corpora")
     parser.add_argument(
         "--output",
@@ -192,7 +195,7 @@ def _reproduce(experiment_set: ExperimentSet, options: argparse.Namespace) -> in
             "the options select no run of the table; --list without them shows all runs"
         )
     log = experiment_set.log(options.table)
-    return _list(jobs, log) if options.list else _work(jobs, log)
+    return _list(jobs, log) if options.list else _work(jobs, log, options.again)
 
 
 def _list(jobs: list[Job], log: JsonlLog) -> int:
@@ -208,7 +211,7 @@ def _list(jobs: list[Job], log: JsonlLog) -> int:
     return 0
 
 
-def _work(jobs: list[Job], log: JsonlLog) -> int:
+def _work(jobs: list[Job], log: JsonlLog, again: bool) -> int:
     """Run the jobs; return 1 if one failed. A job without its data does not count as failed."""
     from . import JobMessage, run_jobs
 
@@ -216,7 +219,7 @@ def _work(jobs: list[Job], log: JsonlLog) -> int:
     try:
         with progress_bar() as update:
             display = TrainingDisplay(update)
-            for event in run_jobs(jobs, log):
+            for event in run_jobs(jobs, log, again):
                 if isinstance(event, JobMessage):
                     failed += event.kind == "failed"
                     print(f"{event.kind}: {event.text}", flush=True)

@@ -18,11 +18,12 @@ from torch import Tensor
 from bcrf.chain import LinearChain
 from bcrf.inference import Bregman, viterbi
 from bcrf.tagger import Tagger
-from bcrf.tagger.data import LengthBatches, read
+from bcrf.tagger.data import read
 from bcrf.tagger.files import LogRow
 from bcrf.tagger.tasks import Example
 from bcrf.tagger.training import Event
 
+from .batches import chains
 from .jobs import Job, RunContext, describe_machine
 from .methods import TEMPERATURE, agreement
 from .plans import AnalysisPlan
@@ -80,14 +81,14 @@ class AnalysisJob(Job):
         return row is not None
 
     def missing(self, row: LogRow | None) -> str | None:
-        if not is_trained(self.folder):
+        if not is_trained(self.trained.model_folder):
             return f"there is no trained model in {self.folder}; train it first"
         return self.trained.files.missing
 
     def run(self, row: LogRow | None) -> Generator[Event, None, LogRow]:
         yield from ()
         config = self.trained.config
-        tagger = Tagger.load(self.folder, config.training.device)
+        tagger = Tagger.load(self.trained.model_folder, config.training.device)
         sentences = list(read(self.trained.files.paths["test"], config.data.format))
         examples = [e for e in map(tagger.task.example, sentences) if len(e)]
         count = min(self.plan.sentences, len(examples))
@@ -96,7 +97,7 @@ class AnalysisJob(Job):
             **describe_machine(tagger.device),
             "sentences": len(chosen),
             "tokens": sum(map(len, chosen)),
-            "results": analyse(_chains(tagger, chosen), self.plan.iterations),
+            "results": analyse(_wide_chains(tagger, chosen), self.plan.iterations),
         }
 
 
@@ -194,14 +195,11 @@ def certified(edges: Tensor, lengths: Tensor) -> Tensor:
     return ((target[:, :-1] == source[:, 1:]) | ~edge).all(1)
 
 
-def _chains(tagger: Tagger, examples: Sequence[Example]) -> Iterator[LinearChain]:
-    """Yield chains with the scores of these sentences, in float64, batch by batch."""
-    tagger.model.eval()
-    inputs = [tagger.reader(example.tokens) for example in examples]
-    for rows in LengthBatches(list(map(len, inputs)), tokens=_BATCH_TOKENS).in_order():
-        permitted = [tagger.task.permitted_tags(examples[row]) for row in rows]
-        with torch.no_grad():
-            yield tagger.chain([inputs[row] for row in rows], permitted).double()
+@torch.no_grad()
+def _wide_chains(tagger: Tagger, examples: Sequence[Example]) -> Iterator[LinearChain]:
+    """Yield chains with the scores of these sentences in float64, batch by batch."""
+    for _, chain in chains(tagger, examples, _BATCH_TOKENS):
+        yield chain.double()
 
 
 def _digits(value: float) -> float:

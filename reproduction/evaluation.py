@@ -9,16 +9,13 @@ from typing import Any
 import torch
 
 from bcrf.tagger import Tagger
-from bcrf.tagger.data import LengthBatches
 from bcrf.tagger.prediction.decoding import best_well_formed
 from bcrf.tagger.tasks import Example, Metric, repair_all
 
+from .batches import chains
 from .methods import Method, agreement, decoder, tag_marginals
 
 __all__ = ["evaluate"]
-
-# Maximum number of tokens in a batch, including padding.
-_BATCH_TOKENS = 4096
 
 # The log rounds numbers to this many decimal digits.
 _DIGITS = 6
@@ -71,12 +68,7 @@ def evaluate(
     methods = {name: decoder(name) for name in decoders}
     by_marginals = {name for name in decoders if Method.parse(name).mbr}
     exact = decoder("viterbi")
-    tagger.model.eval()
-    inputs = [tagger.reader(example.tokens) for example in examples]
-    for rows in LengthBatches(list(map(len, inputs)), tokens=_BATCH_TOKENS).in_order():
-        batch = [examples[row] for row in rows]
-        permitted = [task.permitted_tags(example) for example in batch]
-        chain = tagger.chain([inputs[row] for row in rows], permitted)
+    for batch, chain in chains(tagger, examples):
         best = exact(chain).tags
         for name, method in methods.items():
             count, found = counts[name], method(chain)

@@ -9,7 +9,7 @@ from typing import Any
 from bcrf.tagger.config_tables import deep_merge
 from bcrf.tagger.training import Config
 
-from .methods import check_decoder, check_objective
+from .methods import Objective, check_decoder, check_objective
 from .table_reader import TableReader
 
 __all__ = [
@@ -104,6 +104,10 @@ class Experiment:
         decoders: every model is evaluated with each decoder.
         corpora, networks, variants: name -> description.
         settings: settings of all training runs.
+        objective_settings: family of objectives -> settings of training runs with them.
+        longer: if the best epoch of a run is among its last three, a second run has this many times
+            as many epochs; None: there is no second run.
+        splits: the files to evaluate. A table that only chooses settings leaves out the test file.
         paper: (variant, network, corpus, objective, decoder) -> the paper's number, in percent.
     """
 
@@ -117,6 +121,9 @@ class Experiment:
     networks: dict[str, NetworkSpec]
     variants: dict[str, Variant]
     settings: TrainingSettings = field(default_factory=dict)
+    objective_settings: dict[str, TrainingSettings] = field(default_factory=dict)
+    longer: float | None = None
+    splits: tuple[str, ...] = ("dev", "test")
     paper: dict[tuple[str, str, str, str, str], float] = field(default_factory=dict)
 
     @classmethod
@@ -137,6 +144,12 @@ class Experiment:
             networks,
             variants or {"": Variant()},
             read.settings(),
+            {
+                family: part.settings(end=True)
+                for family, part in read.parts("objective_settings", {}).items()
+            },
+            read.factor("longer"),
+            read.texts("splits", ("dev", "test")),
         )
         experiment.paper.update(_paper(experiment, read.tables("paper")))
         read.finish()
@@ -144,10 +157,17 @@ class Experiment:
         return experiment
 
     def _check(self) -> None:
+        if self.splits not in (("dev",), ("dev", "test")):
+            raise ExperimentError(
+                f"splits must be ['dev'] or ['dev', 'test'], got {list(self.splits)}"
+            )
         for objective in self.objectives:
             check_objective(objective)
         for decoder in self.decoders:
             check_decoder(decoder)
+        for family in self.objective_settings:
+            if family not in {Objective.parse(name).family for name in self.objectives}:
+                raise ExperimentError(f"objective_settings: no objective is a {family!r}")
         for corpus in self.corpora.values():
             for network in corpus.networks:
                 if network not in self.networks:
@@ -172,14 +192,16 @@ class Experiment:
         overrides: TrainingSettings | None = None,
     ) -> Config:
         """Return the config of a training run; later settings override earlier ones."""
+        loss = Objective.parse(objective)
         layers: Sequence[TrainingSettings] = (
             self.settings,
             self.corpora[corpus].settings,
             self.networks[network].settings,
             self.variants[variant].settings,
+            self.objective_settings.get(loss.family, {}),
             {
                 "data": {"task": self.task, "train": train, "dev": dev},
-                "model": {"objective": objective},
+                "model": {"objective": loss.name, "temperature": loss.temperature},
                 "training": {"seed": seed},
             },
             overrides or {},

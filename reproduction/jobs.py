@@ -126,6 +126,9 @@ class Job(ABC):
         """Return a short text with the result of a finished job; "" if there is none."""
         return ""
 
+    def discard(self) -> None:  # noqa: B027
+        """Remove what earlier runs of the job have left in its folder."""
+
     def clean_up(self) -> None:  # noqa: B027
         """Remove the files that are not needed after the row has been logged."""
 
@@ -138,15 +141,17 @@ class JobStatus(NamedTuple):
     detail: str = ""
 
 
-def run_jobs(jobs: Iterable[Job], log: JsonlLog) -> Iterator[Event | JobMessage]:
-    """Run the jobs that are not in the log, one after the other.
+def run_jobs(
+    jobs: Iterable[Job], log: JsonlLog, again: bool = False
+) -> Iterator[Event | JobMessage]:
+    """Run the jobs that are not in the log, one after the other; with `again`, run all jobs.
 
     A job is skipped if its data are missing. If a job fails, the next one runs nevertheless. Each
     reason for skipping is reported once. The caller may close the generator at any time.
     """
     reported: set[str] = set()
     for job in jobs:
-        row = find_row(log, job.key)
+        row = None if again else find_row(log, job.key)
         if row is not None and job.is_done(row):
             yield _done(job, row)
             continue
@@ -159,14 +164,16 @@ def run_jobs(jobs: Iterable[Job], log: JsonlLog) -> Iterator[Event | JobMessage]
         make_folder(job.folder)
         try:
             with hold_lock(job.folder / ".lock", wait=False):
-                yield from _run_job(job, log)
+                yield from _run_job(job, log, again)
         except LockHeldError:
             yield JobMessage("skipped", f"{job.title}: another process works on this run")
 
 
-def _run_job(job: Job, log: JsonlLog) -> Iterator[Event | JobMessage]:
+def _run_job(job: Job, log: JsonlLog, again: bool) -> Iterator[Event | JobMessage]:
     """Run one job. The caller has locked its folder."""
-    row = find_row(log, job.key)  # another process may have finished the job
+    if again:
+        job.discard()
+    row = None if again else find_row(log, job.key)  # another process may have finished the job
     if row is not None and job.is_done(row):
         yield _done(job, row)
         return
@@ -222,8 +229,16 @@ def find_row(log: JsonlLog, key: Mapping[str, Any]) -> LogRow | None:
 
 
 def merge_rows(rows: Iterable[LogRow]) -> LogRow | None:
-    """Merge rows into one. Nested tables are merged too; later values replace earlier ones."""
-    found = list(rows)
+    """Merge the rows of one job into one; None without rows.
+
+    A row that describes its machine holds all results of a run, and replaces all rows before it.
+    Other rows add the results of further decoders: nested tables are merged.
+    """
+    found: list[LogRow] = []
+    for row in rows:
+        if "machine" in row:
+            found.clear()
+        found.append(row)
     return reduce(deep_merge, found) if found else None
 
 

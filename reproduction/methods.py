@@ -6,12 +6,15 @@ The names are those of `bcrf.decoding`, always with the number of iterations K:
 - "bregman-K-relaxed" uses the library's projections: the half-split gauge and relaxation.
 - "bregman-K-half" uses the half-split gauge without relaxation.
 
+The name of an objective may end in a temperature of training: "bregman-tau0.3".
+
 The name of a decoder that chooses tags one by one may end in "-mbr". Ill-formed tags are then
 replaced by the best well-formed tags under the same marginals, instead of by the rule of the task.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -34,6 +37,7 @@ from bcrf.inference import Solver
 __all__ = [
     "TEMPERATURE",
     "Method",
+    "Objective",
     "agreement",
     "check_decoder",
     "check_objective",
@@ -47,7 +51,8 @@ TEMPERATURE = PAPER_TEMPERATURE
 """The temperature of Bregman decoding: 1/tau = 10."""
 
 _DECODERS = (
-    "viterbi, certified-K, unstructured[-mbr], mean_field-K[-mbr], bregman-K[-half|-relaxed][-mbr]"
+    "viterbi, certified-K, unstructured[-mbr], mean_field-K[-uniform][-mbr], "
+    "bregman-K[-half|-relaxed][-mbr]"
 )
 _TITLES = {
     "viterbi": "Viterbi",
@@ -57,7 +62,7 @@ _TITLES = {
     "certified": "certified",
 }
 _ITERATING = ("mean_field", "bregman", "certified")
-_VARIANTS = {"": "", "half": " half-split", "relaxed": " relaxed"}
+_VARIANTS = {"": "", "half": " half-split", "relaxed": " relaxed", "uniform": " uniform start"}
 
 
 @dataclass(frozen=True)
@@ -116,20 +121,61 @@ def check_decoder(name: str) -> None:
     Method.parse(name)
 
 
+@dataclass(frozen=True)
+class Objective:
+    """A training objective of the tables: an objective of `bcrf.decoding`, and a temperature.
+
+    The name ends in "-tauX" if the temperature X is not 1: "bregman-tau0.3".
+    """
+
+    name: str
+    temperature: float = 1.0
+
+    @classmethod
+    def parse(cls, name: str) -> Objective:
+        """Return the objective of this name; raise ValueError for other names."""
+        match = re.fullmatch(r"(?P<name>.+?)-tau(?P<tau>[0-9]*\.?[0-9]+)", name, re.ASCII)
+        found = cls(name) if match is None else cls(match["name"], float(match["tau"]))
+        if not found.temperature > 0:
+            raise ValueError(f"objective {name!r}: the temperature must be positive")
+        _ = found.parsed  # raises for an unknown name
+        return found
+
+    @property
+    def parsed(self) -> NamedMethod:
+        """The parsed name of the objective."""
+        return parse_method("objective", self.name, OBJECTIVES)
+
+    @property
+    def family(self) -> str:
+        """The family of the objective, such as "bregman"."""
+        return self.parsed.family
+
+    @property
+    def title(self) -> str:
+        """The name in tables and figures."""
+        if self.temperature == 1 and self.name in _TRAINING_TITLES:
+            return _TRAINING_TITLES[self.name]
+        title = _TRAINING_TITLES.get(self.name, f"{self.name} training")
+        return f"ours: {title}" + ("" if self.temperature == 1 else f", τ = {self.temperature:g}")
+
+
+_TRAINING_TITLES = {
+    "unstructured": "Unstructured training",
+    "crf": "CRF training",
+    "mean_field": "MF training",
+    "bregman": "BCRF training",
+}
+
+
 def check_objective(name: str) -> None:
     """Raise ValueError unless a training objective has this name."""
-    parse_method("objective", name, OBJECTIVES)
+    Objective.parse(name)
 
 
 def objective_title(name: str) -> str:
     """Return the title of a training objective in tables."""
-    titles = {
-        "unstructured": "Unstructured training",
-        "crf": "CRF training",
-        "mean_field": "MF training",
-        "bregman": "BCRF training",
-    }
-    return titles.get(name, f"ours: {name} training")
+    return Objective.parse(name).title
 
 
 def decoder(name: str, backend: str = "auto") -> Callable[[LinearChain], DecodedTags]:
@@ -144,7 +190,7 @@ def tag_marginals(name: str, chain: LinearChain) -> Tensor:
 
 def loss_solver(objective: str, backend: str = "auto") -> Solver:
     """Return the solver of a training objective. Mean field ignores the backend."""
-    return solver_of(parse_method("objective", objective, OBJECTIVES), backend)
+    return solver_of(Objective.parse(objective).parsed, backend)
 
 
 def agreement(tags: Tensor, reference: Tensor) -> tuple[int, int]:

@@ -71,10 +71,14 @@ class Results:
         return list(dict.fromkeys(row["objective"] for row in self.of(group)))
 
     def seeds(self, group: RunGroup, objective: str, decoder: str, field: str) -> dict[int, float]:
-        """Return a logged number of the test file for each seed, in percent."""
+        """Return a logged number of the test file for each seed, in percent.
+
+        A table that leaves out the test file gives the numbers of the dev file.
+        """
         found = {}
         for row in self.of(group):
-            test = row["evaluations"]["test"]
+            evaluations = row["evaluations"]
+            test = evaluations["test" if "test" in evaluations else "dev"]
             value = test["decoders"].get(decoder, {}).get(field)
             if row["objective"] == objective and value is not None:
                 total = test["sentences"] if field == "ill_formed" else 1

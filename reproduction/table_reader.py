@@ -37,6 +37,12 @@ class TableReader:
     def count(self, key: str, default: int | None = None) -> int:
         return int(self._take(key, default, _is_count, "an integer of at least 1"))
 
+    def factor(self, key: str) -> float | None:
+        """Return a number greater than 1; None if the key is missing."""
+        if key not in self._values:
+            return None
+        return float(self._take(key, None, _is_factor, "a number greater than 1"))
+
     def texts(self, key: str, default: tuple[str, ...] | None = None) -> tuple[str, ...]:
         """Return a list of distinct strings."""
         return tuple(self._take(key, default, lambda v: _all_different(v, str), "a list of names"))
@@ -125,6 +131,10 @@ class TableReader:
 
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _is_factor(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 1 < value < 100
 
 
 def _all_different(value: object, kind: type) -> bool:

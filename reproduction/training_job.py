@@ -11,22 +11,30 @@ from pathlib import Path
 from typing import Any
 
 from bcrf.tagger import ModelError, Tagger, choose_device
+from bcrf.tagger.config_tables import deep_merge
 from bcrf.tagger.data import DataError, read
 from bcrf.tagger.files import LogRow
 from bcrf.tagger.training import Config, Event, Started, train
 
+from .calibration import calibration
 from .data_folder import LocatedCorpus
 from .evaluation import evaluate
-from .experiment import Experiment, ExperimentError
+from .experiment import Experiment, ExperimentError, TrainingSettings
 from .jobs import Job, RunContext, describe_machine
+from .methods import Objective
 from .selection import RunSpec
 
 __all__ = ["TrainingJob", "epochs_done", "is_trained", "portable_config"]
 
 _BEST, _LAST, _METRICS = "best", "last", "metrics.jsonl"
 
-# Training objective -> the decoder that belongs to it.
-_OWN_DECODERS = {"crf": "viterbi", "mean_field": "mean_field-10", "bregman": "bregman-10"}
+# Family of the training objective -> the decoder that belongs to it.
+_OWN_DECODERS = {
+    "unstructured": "unstructured",
+    "crf": "viterbi",
+    "mean_field": "mean_field-10",
+    "bregman": "bregman-10",
+}
 
 # Settings that may differ from those of the logged row, because they do not change the result.
 _IGNORED = ("data.train", "data.dev", "training.device", "training.log_every")
@@ -34,9 +42,11 @@ _IGNORED = ("data.train", "data.dev", "training.device", "training.log_every")
 
 @dataclass(frozen=True)
 class TrainingJob(Job):
-    """One training run.
+    """One training run, or two.
 
-    The dev file selects the best epoch. Then dev and test are evaluated once, with all decoders.
+    The dev file selects the best epoch. If this is one of the last three epochs, and the table has
+    a longer schedule, a second run with this schedule begins anew; the dev file selects the better
+    of the two runs. Then dev and test are evaluated once, with all decoders.
     """
 
     spec: RunSpec
@@ -53,6 +63,18 @@ class TrainingJob(Job):
     @property
     def folder(self) -> Path:
         return self.spec.folder(self.context.output)
+
+    @property
+    def longer_folder(self) -> Path:
+        """The folder of the second run."""
+        return self.folder.with_name(f"{self.folder.name}-longer")
+
+    @property
+    def model_folder(self) -> Path:
+        """The folder of the run with the better score on dev."""
+        if not is_trained(self.longer_folder):
+            return self.folder
+        return max(self.folder, self.longer_folder, key=lambda folder: max(_history(folder)["dev"]))
 
     @property
     def experiment(self) -> Experiment:
@@ -73,6 +95,9 @@ class TrainingJob(Job):
     @property
     def config(self) -> Config:
         """The training config; its file names are placeholders if the data are missing."""
+        return self._config(self.folder, {})
+
+    def _config(self, folder: Path, overrides: TrainingSettings) -> Config:
         spec, paths = self.spec, self.files.paths
         return self.experiment.config(
             spec.corpus,
@@ -80,11 +105,18 @@ class TrainingJob(Job):
             spec.variant,
             spec.objective,
             spec.seed,
-            str(self.folder),
+            str(folder),
             str(paths.get("train", "train")),
             str(paths.get("dev", "dev")),
-            self.context.overrides(spec.network),
+            deep_merge(self.context.overrides(spec.network), overrides),
         )
+
+    @property
+    def _longer_config(self) -> Config:
+        """The training config of the second run; only if the table has one."""
+        assert self.experiment.longer is not None
+        epochs = round(self.config.training.epochs * self.experiment.longer)
+        return self._config(self.longer_folder, {"training": {"epochs": epochs}})
 
     def is_done(self, row: LogRow | None) -> bool:
         if row is None:
@@ -95,7 +127,7 @@ class TrainingJob(Job):
     def missing(self, row: LogRow | None) -> str | None:
         if self.files.missing is not None or row is None:
             return self.files.missing
-        if not is_trained(self.folder):
+        if not is_trained(self.model_folder):
             lacking = ", ".join(self._lacking(row))
             return (
                 f"the run was not evaluated with {lacking}, and {self.folder} has no model any more"
@@ -106,11 +138,17 @@ class TrainingJob(Job):
         if row is not None:  # the model was evaluated before; only new decoders are left
             return {"evaluations": self._evaluations(self._lacking(row))}
         config = self.config
-        started = None
-        for event in _with_config_errors(train(config, resume=True, extend=False)):
-            started = event if isinstance(event, Started) else started
-            yield event
-        assert started is not None
+        started = yield from _train(config)
+        other = None
+        last = config.training.epochs
+        if self.experiment.longer is not None and _history(self.folder)["best_epoch"] > last - 3:
+            yield from _train(self._longer_config)
+            other = self.longer_folder
+            if self.model_folder == other:
+                config, other = self._longer_config, self.folder
+        history = _history(self.model_folder)
+        if other is not None:
+            history["other_run"] = _history(other)
         begin = time.perf_counter()
         evaluations = self._evaluations(self.decoders)
         return {
@@ -123,16 +161,16 @@ class TrainingJob(Job):
                 "labels": started.labels,
                 "words": started.words,
                 "parameters": started.parameters,
-                **_history(self.folder),
+                **history,
             },
             "evaluation_seconds": round(time.perf_counter() - begin, 2),
             "evaluations": evaluations,
         }
 
     def outcome(self, row: LogRow) -> str:
-        """Return the test score with the objective's own decoder, beside the paper's number."""
-        decoders = row["evaluations"]["test"]["decoders"]
-        own = _OWN_DECODERS.get(self.spec.objective, self.spec.objective)
+        """Return the score of the objective's own decoder, beside the paper's number."""
+        decoders = self._evaluated(row)
+        own = _OWN_DECODERS[Objective.parse(self.spec.objective).family]
         decoder = own if own in decoders else next(iter(decoders))
         spec = self.spec
         key = (spec.variant, spec.network, spec.corpus, spec.objective, decoder)
@@ -142,22 +180,35 @@ class TrainingJob(Job):
 
     def clean_up(self) -> None:
         """Remove the state for resuming, which takes most of the space of the folder."""
-        shutil.rmtree(self.folder / _LAST, ignore_errors=True)
+        for folder in (self.folder, self.longer_folder):
+            shutil.rmtree(folder / _LAST, ignore_errors=True)
+
+    def discard(self) -> None:
+        for folder in (self.folder, self.longer_folder):
+            for name in (_BEST, _LAST):
+                shutil.rmtree(folder / name, ignore_errors=True)
+            (folder / _METRICS).unlink(missing_ok=True)
 
     def _lacking(self, row: LogRow) -> list[str]:
-        evaluated = row["evaluations"]["test"]["decoders"]
+        evaluated = self._evaluated(row)
         return [name for name in self.decoders if name not in evaluated]
+
+    def _evaluated(self, row: LogRow) -> dict[str, Any]:
+        """Return the logged results of the decoders: on test, or on dev if test is left out."""
+        decoders: dict[str, Any] = row["evaluations"][self.experiment.splits[-1]]["decoders"]
+        return decoders
 
     def _evaluations(self, decoders: list[str]) -> dict[str, Any]:
         config = self.config
-        tagger = Tagger.load(self.folder, config.training.device)
+        tagger = Tagger.load(self.model_folder, config.training.device)
         found = {}
-        for split in ("dev", "test"):
+        for split in self.experiment.splits:
             sentences = list(read(self.files.paths[split], config.data.format))
             examples = tagger.task.annotated(sentences)
             found[split] = {
                 "sentences": len(examples),
                 "tokens": sum(map(len, examples)),
+                "calibration": calibration(tagger, examples),
                 "decoders": evaluate(tagger, examples, decoders),
             }
         return found
@@ -170,12 +221,26 @@ class TrainingJob(Job):
             self.spec.network not in self.context.pretrained
         ):  # the logged run may have used another name for the encoder
             ignored += ("model.pretrained",)
+        if self.experiment.longer is not None:
+            longer = self._longer_config.training.epochs
+            if before["training.epochs"] == longer:  # the second run was better
+                ignored += ("training.epochs",)
         for key, value in before.items():
             if key in now and now[key] != value and key not in ignored:
                 raise ExperimentError(
                     f"{self.title} is in the log with {key} = {value!r}, but now {key} = "
                     f"{now[key]!r}; restore the setting, or start another log"
                 )
+
+
+def _train(config: Config) -> Generator[Event, None, Started]:
+    """Train or resume a run; return its first event."""
+    started = None
+    for event in _with_config_errors(train(config, resume=True, extend=False)):
+        started = event if isinstance(event, Started) else started
+        yield event
+    assert started is not None
+    return started
 
 
 def portable_config(config: Config) -> dict[str, Any]:

@@ -156,10 +156,12 @@ def constrained_mbr(
 PAPER_TEMPERATURE = 0.1
 """The temperature of Bregman decoding in the paper (1/tau = 10)."""
 
-OBJECTIVES = "unstructured, crf, mean_field[-K], bregman[-K][-relaxed]"
+OBJECTIVES = "unstructured, crf, mean_field[-K][-uniform], bregman[-K][-relaxed]"
 """The names of training objectives. Parts in brackets are optional; K is the iteration count."""
 
-TAGGER_DECODERS = "viterbi, certified[-K], unstructured, mean_field[-K], bregman[-K][-relaxed]"
+TAGGER_DECODERS = (
+    "viterbi, certified[-K], unstructured, mean_field[-K][-uniform], bregman[-K][-relaxed]"
+)
 """The names of a tagger's decoders, in the notation of `OBJECTIVES`."""
 
 LAYER_DECODERS = ("map", "viterbi", "certified", "mbr", "constrained_mbr")
@@ -204,7 +206,8 @@ class NamedMethod:
         family: "viterbi", "bregman", ...
         iterations: the number K in the name; 10 if it has none.
         variant: the variant of the Bregman projections: "" (`Bregman.paper`), "relaxed" (the
-            defaults of `Bregman`), or "half" (the defaults of `Bregman`, but no relaxation).
+            defaults of `Bregman`), or "half" (the defaults of `Bregman`, but no relaxation). The
+            variant of mean field: "" or "uniform" (see `MeanField.initial`).
         repairs: whether the name ends in "-mbr": ill-formed tags are then replaced by `mbr_tags` of
             the same marginals.
     """
@@ -257,6 +260,7 @@ def _patterns(forms: str) -> list[tuple[str, re.Pattern[str]]]:
             form.replace("[-K]", r"(?:-(?P<iterations>[1-9]\d*))?")
             .replace("-K", r"-(?P<iterations>[1-9]\d*)")
             .replace("[-relaxed]", "(?:-(?P<variant>relaxed))?")
+            .replace("[-uniform]", "(?:-(?P<variant>uniform))?")
             .replace("[-half|-relaxed]", "(?:-(?P<variant>half|relaxed))?")
             .replace("[-mbr]", "(?P<repairs>-mbr)?")
         )
@@ -272,7 +276,9 @@ def solver_of(method: NamedMethod, backend: str = "auto") -> Solver:
     if method.family == "crf":
         return ForwardBackward(backend=backend)
     if method.family == "mean_field":
-        return MeanField(method.iterations)  # torch operations are its only backend
+        initial: Literal["unary", "uniform"] = "uniform" if method.variant else "unary"
+        # Torch operations are its only backend.
+        return MeanField(method.iterations, initial=initial, keep_forbidden=True)
     if method.family != "bregman":
         raise ValueError(f"{method.family} has no solver: it finds a best sequence")
     if method.variant == "":

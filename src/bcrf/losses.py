@@ -6,13 +6,15 @@ import torch
 from torch import Tensor
 
 from .chain import LinearChain
-from .checks import check_allowed
+from .checks import check_allowed, check_temperature
 from .inference import Solver, SolverLike, as_solver
 
 __all__ = ["loss", "partial_loss"]
 
 
-def loss(solver: SolverLike, chain: LinearChain, tags: Tensor) -> Tensor:
+def loss(
+    solver: SolverLike, chain: LinearChain, tags: Tensor, temperature: float | Tensor = 1.0
+) -> Tensor:
     """Return the loss of the gold sequences, [B], >= 0, without reduction.
 
     `ForwardBackward`: negative log-likelihood A(w) - <w, y>. `Bregman`: Fenchel-Young loss
@@ -22,6 +24,10 @@ def loss(solver: SolverLike, chain: LinearChain, tags: Tensor) -> Tensor:
 
     Args:
         tags: [B, n] integers; any values beyond the lengths, -100 for instance.
+        temperature: tau > 0. The loss is then tau l(w / tau; y), where l(w; y) is the loss at
+            tau = 1. It is the Fenchel-Young loss with tau times the regulariser: convex and >= 0
+            (docs/derivation.md). Its gradient by w is q(w / tau) - y. As tau -> 0 it becomes the
+            structured perceptron loss max <w, y'> - <w, y>.
 
     Example:
         >>> import torch, bcrf
@@ -47,10 +53,14 @@ def loss(solver: SolverLike, chain: LinearChain, tags: Tensor) -> Tensor:
         tags = tags.to(unary.device, torch.int64)
     if not isinstance(solver, Solver):
         solver = as_solver(solver)
+    if isinstance(temperature, Tensor) or temperature != 1:
+        return check_temperature(temperature) * solver.loss(chain / temperature, tags)
     return solver.loss(chain, tags)
 
 
-def partial_loss(solver: SolverLike, chain: LinearChain, allowed: Tensor) -> Tensor:
+def partial_loss(
+    solver: SolverLike, chain: LinearChain, allowed: Tensor, temperature: float | Tensor = 1.0
+) -> Tensor:
     """Return the loss of partial labels, [B], >= 0: one set of allowed tags per position.
 
     `ForwardBackward`: marginal negative log-likelihood A(w) - A~(w). `Bregman`: partial
@@ -60,6 +70,7 @@ def partial_loss(solver: SolverLike, chain: LinearChain, allowed: Tensor) -> Ten
 
     Args:
         allowed: bool [B, n, T]; ignored beyond the lengths.
+        temperature: tau > 0, as for `loss`.
 
     Example:
         >>> import torch, bcrf
@@ -69,4 +80,7 @@ def partial_loss(solver: SolverLike, chain: LinearChain, allowed: Tensor) -> Ten
         tensor([0.6931])
     """
     check_allowed(allowed, chain.unary.shape)
-    return as_solver(solver).partial_loss(chain, allowed.to(chain.device))
+    solver, allowed = as_solver(solver), allowed.to(chain.device)
+    if isinstance(temperature, Tensor) or temperature != 1:
+        return check_temperature(temperature) * solver.partial_loss(chain / temperature, allowed)
+    return solver.partial_loss(chain, allowed)

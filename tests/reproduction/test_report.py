@@ -37,6 +37,7 @@ def test_statistics():
 
 def test_seeds_are_averaged_and_later_rows_add_to_earlier_ones(tmp_path):
     rows = [row(seed=0, viterbi=90.0), row(seed=1, viterbi=92.0), row(seed=0, bregman_5=80.0)]
+    del rows[2]["machine"]  # the run was not repeated; only a decoder was added
     found = results(rows)
     assert found.statistic(PLACE, "crf", "viterbi") == Statistic(91.0, pytest.approx(2**0.5), 2)
     assert found.statistic(PLACE, "crf", "bregman-5") == Statistic(80.0, None, 1)
@@ -45,6 +46,13 @@ def test_seeds_are_averaged_and_later_rows_add_to_earlier_ones(tmp_path):
     # Only seeds that both have are compared.
     assert found.difference(PLACE, ("crf", "bregman-5"), ("crf", "viterbi")) == (80.0, 90.0)
     assert found.difference(PLACE, ("crf", "bregman-5"), ("crf", "bregman-9")) is None
+
+
+def test_a_repeated_run_replaces_all_earlier_rows():
+    later = row(seed=0, viterbi=91.0)
+    found = results([row(seed=0, viterbi=90.0, bregman_5=80.0), later])
+    assert found.statistic(PLACE, "crf", "viterbi") == Statistic(91.0, None, 1)
+    assert found.statistic(PLACE, "crf", "bregman-5") is None
 
 
 # ----------------------------------------------------------------------------------------- tables

@@ -119,8 +119,10 @@ def test_defaults_are_those_of_the_paper():
 def test_objectives_by_name():
     assert training_solver("unstructured") == Unstructured()
     assert training_solver("crf") == ForwardBackward()
-    assert training_solver("mean_field") == MeanField(10)
-    assert training_solver("mean_field-5") == MeanField(5)
+    assert training_solver("mean_field") == MeanField(10, keep_forbidden=True)
+    assert training_solver("mean_field-5") == MeanField(5, keep_forbidden=True)
+    uniform = MeanField(5, initial="uniform", keep_forbidden=True)
+    assert training_solver("mean_field-5-uniform") == uniform
     assert training_solver("bregman") == training_solver("bregman-10") == Bregman.paper(10)
     assert training_solver("bregman-7-relaxed") == Bregman(7)
     assert training_solver("bregman-relaxed") == Bregman(10)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -23,6 +23,8 @@ from .unstructured import FactorizedSolution, factor_scores
 
 __all__ = ["MeanField"]
 
+_Initial = Literal["unary", "uniform"]
+
 
 @dataclass(frozen=True)
 class MeanField(Solver):
@@ -30,10 +32,10 @@ class MeanField(Solver):
 
         r_i <- softmax( unary[i] + E_{s ~ r_{i-1}} w[i-1, s, .] + E_{t ~ r_{i+1}} w[i, ., t] ),
 
-    starting from the softmax of the unary scores. Gradients go through the updates. Tags that are
-    removed from a position are absent. Removed transitions cannot be represented, because an
-    expectation over -inf is meaningless. A removed transition has the score -`penalty` instead, and
-    the most probable tags may use it.
+    starting from `initial`. Gradients go through the updates. Tags that are removed from a position
+    are absent. Removed transitions cannot be represented, because an expectation over -inf is
+    meaningless. A removed transition has the score -`penalty` instead, and the most probable tags
+    may use it.
 
     Args:
         iterations: number of updates, k.
@@ -41,6 +43,11 @@ class MeanField(Solver):
             oscillate between tags that exclude each other. A small penalty has little effect. The
             default was the best of nine values from 0 to 1000 on development data: a CRF for
             Chinese segmentation, decoded by 10 mean field updates.
+        initial: the tag distributions before the first update: "unary", the softmax of the unary
+            scores; or "uniform" over the tags of each position.
+        keep_forbidden: whether a transition that only the chain's `structure` forbids keeps its own
+            score, if the chain has one matrix per pair. A model can then learn these scores, which
+            a constant penalty cannot replace. A transition with the score -inf costs `penalty`.
 
     Example:
         >>> import torch, bcrf
@@ -51,25 +58,33 @@ class MeanField(Solver):
 
     iterations: int = 10
     penalty: float = 2.0
+    initial: _Initial = "unary"
+    keep_forbidden: bool = False
 
     def __post_init__(self) -> None:
         check_count("iterations", self.iterations)
+        if self.initial not in get_args(_Initial):
+            raise ValueError(f"initial must be one of {get_args(_Initial)}, got {self.initial!r}")
         check_number("penalty", self.penalty)
         if not 0 <= self.penalty < math.inf:
             raise ValueError(f"penalty must be finite and >= 0, got {self.penalty}")
 
     def __call__(self, chain: LinearChain) -> FactorizedSolution:
+        if self.keep_forbidden and not chain.shared:
+            chain = LinearChain._new(chain.unary, chain.raw_transitions, chain.lengths, chain.dtype)
         if torch.compiler.is_compiling() or in_function_transform():
             # Autograd must see all operations, and there are no operations in place.
             problem = pad_for_graph(chain)
             unary, pair = _finite_scores(problem, self.penalty)
             log_r = remove_graph_padding(
-                _run_updates(unary, pair, problem.mask[:, 1:], self.iterations)
+                _run_updates(unary, pair, problem.mask[:, 1:], self.iterations, self.initial)
             )
         else:
             check_scores(chain)
             pair = _penalised_pairs(chain, self.penalty)
-            log_r = _Updates.apply(chain.unary, pair, chain, self.iterations)  # type: ignore[no-untyped-call]
+            log_r = _Updates.apply(  # type: ignore[no-untyped-call]
+                chain.unary, pair, chain, self.iterations, self.initial
+            )
         return MeanFieldSolution(chain, log_r, self.penalty)
 
 
@@ -101,15 +116,25 @@ def _finite_scores(chain: LinearChain, penalty: float) -> tuple[Tensor, Tensor]:
     return unary, torch.where(pair == -math.inf, -penalty, pair)
 
 
-def _run_updates(unary: Tensor, pair: Tensor, edges: Tensor, iterations: int) -> Tensor:
+def _initial_logits(unary: Tensor, initial: _Initial) -> Tensor:
+    """Return scores whose softmax is the distribution before the first update."""
+    if initial == "unary":
+        return unary
+    return torch.zeros_like(unary).masked_fill(unary == -math.inf, -math.inf)
+
+
+def _run_updates(
+    unary: Tensor, pair: Tensor, edges: Tensor, iterations: int, initial: _Initial
+) -> Tensor:
     """Return log r [B, n, T] after the updates, in operations that autograd sees.
 
     Args:
         unary: [B, n, T], 0 beyond the lengths.
         pair: finite, [T, T] or [B, n-1, T, T].
         edges: bool [B, n-1], edges within the lengths.
+        initial: see `MeanField`.
     """
-    log_r = log_softmax(unary)
+    log_r = log_softmax(_initial_logits(unary, initial))
     for _ in range(iterations):
         log_r = log_softmax(unary + _messages(torch.exp(log_r), pair, edges))
     return log_r
@@ -190,7 +215,12 @@ class _Updates(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, unary: Tensor, pair: Tensor, chain: LinearChain, iterations: int
+        ctx: Any,
+        unary: Tensor,
+        pair: Tensor,
+        chain: LinearChain,
+        iterations: int,
+        initial: _Initial,
     ) -> Tensor:
         batch, n, tags = unary.shape
         position = torch.arange(n + 1, device=unary.device)
@@ -208,7 +238,7 @@ class _Updates(torch.autograd.Function):
         scores, outside = scores.flatten(0, 1), ~inside.flatten(0, 1)
         matrices = _flat_pairs(pair, n)
         rs = scores.new_empty(iterations, *scores.shape)
-        logits = scores
+        logits = _initial_logits(scores, initial)
         for r in rs:
             torch.softmax(logits, -1, out=r)
             r.masked_fill_(outside, 0.0)  # a product would keep NaN
@@ -218,7 +248,7 @@ class _Updates(torch.autograd.Function):
         if lost is not None:
             log_r = log_r.masked_fill(lost[:, :n], -math.inf)
         ctx.save_for_backward(unary, pair, log_r, rs)
-        ctx.chain = chain
+        ctx.chain, ctx.initial = chain, initial
         return log_r
 
     @staticmethod
@@ -231,11 +261,11 @@ class _Updates(torch.autograd.Function):
 
             def recompute(unary: Tensor, pair: Tensor) -> Tensor:
                 unary = torch.where(mask.unsqueeze(-1), unary, 0.0)
-                return _run_updates(unary, pair, mask[:, 1:], len(rs))
+                return _run_updates(unary, pair, mask[:, 1:], len(rs), ctx.initial)
 
             with torch.enable_grad():
                 found = differentiable_gradients(recompute, (unary, pair), needed, grad)
-            return *found, None, None
+            return *found, None, None, None
 
         batch, n, tags = unary.shape
         # Gradients by the logits before the first update and after each of them; the rows between
@@ -252,13 +282,15 @@ class _Updates(torch.autograd.Function):
             mean = weighted.sum(-1, keepdim=True)
             torch.addcmul(weighted, rs[k], mean, value=-1, out=by_logits[k])
         by_unary = by_pair = None
-        total = by_logits.sum(0).view(batch, n + 1, tags)[:, :n]
+        # A uniform distribution before the first update does not depend on the scores.
+        reached = by_logits if ctx.initial == "unary" else by_logits[1:]
+        total = reached.sum(0).view(batch, n + 1, tags)[:, :n]
         _check_gradients(total)
         if needed[0]:
             by_unary = total
         if needed[1]:
             by_pair = _sum_outer_products(rs, by_logits[1:], pair)
-        return by_unary, by_pair, None, None
+        return by_unary, by_pair, None, None, None
 
 
 def _flat_pairs(pair: Tensor, n: int) -> Tensor:

@@ -17,8 +17,8 @@ class ExactCRF(ChainLayer):
 
     Args:
         num_tags: T.
-        batch_first, constraints, penalty, decoder, temperature, finite_emissions: see `ChainLayer`.
-        shared_transitions, start_end: see `ChainLayer`.
+        batch_first, constraints, penalty, decoder, temperature: see `ChainLayer`.
+        train_temperature, shared_transitions, start_end, finite_emissions: see `ChainLayer`.
 
     Example:
         >>> import torch, bcrf
@@ -39,6 +39,7 @@ class ExactCRF(ChainLayer):
         penalty: float | None = None,
         decoder: DecoderChoice = "map",
         temperature: float = 1.0,
+        train_temperature: float = 1.0,
         shared_transitions: bool = True,
         start_end: bool = True,
         finite_emissions: bool = False,
@@ -51,6 +52,7 @@ class ExactCRF(ChainLayer):
             penalty=penalty,
             decoder=decoder,
             temperature=temperature,
+            train_temperature=train_temperature,
             shared_transitions=shared_transitions,
             start_end=start_end,
             finite_emissions=finite_emissions,
@@ -66,8 +68,8 @@ class BregmanCRF(ChainLayer):
         num_tags: T.
         iterations: number of projections in a loss. For other settings use `ChainLayer` with a
             solver such as `Bregman.paper(10)`.
-        batch_first, constraints, penalty, decoder, temperature, finite_emissions: see `ChainLayer`.
-        shared_transitions, start_end: see `ChainLayer`.
+        batch_first, constraints, penalty, decoder, temperature: see `ChainLayer`.
+        train_temperature, shared_transitions, start_end, finite_emissions: see `ChainLayer`.
 
     Example:
         >>> import torch, bcrf
@@ -88,6 +90,7 @@ class BregmanCRF(ChainLayer):
         penalty: float | None = None,
         decoder: DecoderChoice = "map",
         temperature: float = 1.0,
+        train_temperature: float = 1.0,
         shared_transitions: bool = True,
         start_end: bool = True,
         finite_emissions: bool = False,
@@ -100,6 +103,7 @@ class BregmanCRF(ChainLayer):
             penalty=penalty,
             decoder=decoder,
             temperature=temperature,
+            train_temperature=train_temperature,
             shared_transitions=shared_transitions,
             start_end=start_end,
             finite_emissions=finite_emissions,
@@ -116,8 +120,8 @@ class MeanFieldCRF(ChainLayer):
     Args:
         num_tags: T.
         iterations: number of updates.
-        batch_first, constraints, penalty, decoder, temperature, finite_emissions: see `ChainLayer`.
-        shared_transitions, start_end: see `ChainLayer`.
+        batch_first, constraints, penalty, decoder, temperature: see `ChainLayer`.
+        train_temperature, shared_transitions, start_end, finite_emissions: see `ChainLayer`.
 
     Example:
         >>> import torch, bcrf
@@ -136,6 +140,7 @@ class MeanFieldCRF(ChainLayer):
         penalty: float | None = None,
         decoder: DecoderChoice = "constrained_mbr",
         temperature: float = 1.0,
+        train_temperature: float = 1.0,
         shared_transitions: bool = True,
         start_end: bool = True,
         finite_emissions: bool = False,
@@ -148,6 +153,7 @@ class MeanFieldCRF(ChainLayer):
             penalty=penalty,
             decoder=decoder,
             temperature=temperature,
+            train_temperature=train_temperature,
             shared_transitions=shared_transitions,
             start_end=start_end,
             finite_emissions=finite_emissions,
@@ -162,8 +168,8 @@ class TokenSoftmax(ChainLayer):
 
     Args:
         num_tags: T.
-        batch_first, constraints, penalty, decoder, temperature, finite_emissions: see
-            `ChainLayer`.
+        batch_first, constraints, penalty, decoder, temperature: see `ChainLayer`.
+        train_temperature, finite_emissions: see `ChainLayer`.
 
     Example:
         >>> import torch, bcrf
@@ -181,6 +187,7 @@ class TokenSoftmax(ChainLayer):
         penalty: float | None = None,
         decoder: DecoderChoice = "constrained_mbr",
         temperature: float = 1.0,
+        train_temperature: float = 1.0,
         finite_emissions: bool = False,
     ) -> None:
         super().__init__(
@@ -191,6 +198,7 @@ class TokenSoftmax(ChainLayer):
             penalty=penalty,
             decoder=decoder,
             temperature=temperature,
+            train_temperature=train_temperature,
             shared_transitions=False,
             start_end=False,
             finite_emissions=finite_emissions,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..chain import PAD, LinearChain
-from ..checks import check_count
+from ..checks import check_count, check_temperature
 from ..decoding import DecoderChoice, check_layer_decoder, decode_for_layer
 from ..inference import SolverLike, sample
 from ..inference.compiled import CompiledSolver
@@ -32,7 +32,8 @@ __all__ = ["ChainLayer", "Reduction"]
 Reduction = Literal["none", "sum", "mean", "token_mean"]
 _REDUCTIONS = get_args(Reduction)
 _PLAIN_SETTINGS = (
-    "batch_first", "constraints", "penalty", "decoder", "temperature", "finite_emissions"
+    "batch_first", "constraints", "penalty", "decoder", "temperature", "train_temperature",
+    "finite_emissions",
 )  # fmt: skip
 
 
@@ -64,6 +65,10 @@ class ChainLayer(TransitionParameters):
             most probable tag of each position, by that solver).
         temperature: of the last three decoders; the paper decodes with
             `Bregman.paper(10)` at 0.1.
+        train_temperature: tau > 0. The layer then models the scores w / tau instead of w: its loss
+            is `bcrf.loss(..., temperature=tau)`, and its probabilities and decoders use w / tau,
+            too. A temperature below 1 makes the first steps of training larger; see the guide to
+            training.
         shared_transitions: whether there is a parameter `transitions` [T, T].
         start_end: whether there are parameters `start_transitions` and `end_transitions` [T].
         finite_emissions: whether all emissions of kept positions, all `transitions` of a batch and
@@ -93,6 +98,7 @@ class ChainLayer(TransitionParameters):
         "penalty": None,
         "decoder": "map",
         "temperature": 1.0,
+        "train_temperature": 1.0,
         "shared_transitions": True,
         "start_end": True,
         "finite_emissions": False,
@@ -110,6 +116,7 @@ class ChainLayer(TransitionParameters):
         penalty: float | None = None,
         decoder: DecoderChoice = "map",
         temperature: float = 1.0,
+        train_temperature: float = 1.0,
         shared_transitions: bool = True,
         start_end: bool = True,
         finite_emissions: bool = False,
@@ -117,11 +124,13 @@ class ChainLayer(TransitionParameters):
         if not callable(solver):
             raise TypeError(f"solver must be a solver such as bcrf.Bregman(10), got {solver!r}")
         check_layer_decoder(decoder, temperature)
+        check_temperature(train_temperature)
         super().__init__(num_tags, constraints, penalty, shared_transitions, start_end)
         self.solver = solver
         self.batch_first = batch_first
         self.decoder = decoder
         self.temperature = temperature
+        self.train_temperature = train_temperature
         self.finite_emissions = bool(finite_emissions)
 
     def extra_repr(self) -> str:
@@ -217,6 +226,8 @@ class ChainLayer(TransitionParameters):
                 losses = loss(solver, chain, batch.tags)
         except ValueError as error:
             raise_located(error, batch)
+        if self.train_temperature != 1:
+            losses = losses * self.train_temperature
         if reduction in ("none", "sum"):
             return losses if reduction == "none" else losses.sum()
         count = losses.shape[0] if reduction == "mean" else chain.lengths.sum()

@@ -392,6 +392,9 @@ def prepare_batch(
     # Shapes, dtypes and lengths are right: nothing to check again.
     rules = constraints.place(device, unary.dtype).structure if finite and constraints else None
     chain = LinearChain._new(unary, pairs, lengths, unary.dtype, rules, finite)
+    if layer.train_temperature != 1:
+        chain = chain / layer.train_temperature
+        start_end = None if start_end is None else start_end / layer.train_temperature
     structure = constraints.structure if constraints and constraints.penalty is None else None
     if start_end is not None and not separate_start_end:
         chain = chain._add_start_end(start_end, readable and layout.lengths is None)

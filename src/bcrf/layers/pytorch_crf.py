@@ -21,8 +21,8 @@ class CRF(ExactCRF):
     Args:
         num_tags: T.
         batch_first: whether the batch is the first axis.
-        constraints, penalty, decoder, temperature, shared_transitions, start_end: see
-            `ChainLayer`.
+        constraints, penalty, decoder, temperature, train_temperature: see `ChainLayer`.
+        shared_transitions, start_end, finite_emissions: see `ChainLayer`.
 
     Example:
         >>> import torch, bcrf
@@ -45,6 +45,7 @@ class CRF(ExactCRF):
         penalty: float | None = None,
         decoder: DecoderChoice = "map",
         temperature: float = 1.0,
+        train_temperature: float = 1.0,
         shared_transitions: bool = True,
         start_end: bool = True,
         finite_emissions: bool = False,
@@ -56,6 +57,7 @@ class CRF(ExactCRF):
             penalty=penalty,
             decoder=decoder,
             temperature=temperature,
+            train_temperature=train_temperature,
             shared_transitions=shared_transitions,
             start_end=start_end,
             finite_emissions=finite_emissions,

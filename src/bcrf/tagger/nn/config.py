@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from ...checks import check_count
-from ..config_tables import COUNT, SHARE, SIZE, Limit, check_fields, from_table
+from ..config_tables import COUNT, POSITIVE, SHARE, SIZE, Limit, check_fields, from_table
 from .methods import check_objective
 
 __all__ = ["ModelConfig", "Sizes"]
@@ -37,7 +37,14 @@ class ModelConfig:
         layer_dropout: dropout within layers.
         unknown_rate: share of the training words that are replaced by the unknown word.
         objective: training objective: unstructured, crf, mean_field[-K] or bregman[-K][-relaxed],
-            with K iterations.
+            with K iterations; mean_field-K-uniform begins with uniform distributions.
+        temperature: tau > 0 of the training loss tau l(w / tau; y), where w are the scores. The
+            model then uses the scores w / tau everywhere, so its probabilities and decoders need no
+            temperature of their own.
+        forbidden_transitions: what the scorer does with transitions that the task forbids.
+            "removed": it gives them no score. "scored": it gives them learned scores, which mean
+            field uses; it cannot represent removed transitions. Decoders that can still obey the
+            task. Only for mean field and the transitions "pairs".
         transitions: transition scores: computed from the states of each pair of words ("pairs"),
             "shared" by all positions, or "none". The objective "unstructured" never has any.
         score_width: hidden width of the scorer.
@@ -63,6 +70,8 @@ class ModelConfig:
     layer_dropout: Annotated[float, SHARE] = 0.1
     unknown_rate: Annotated[float, SHARE] = 0.05
     objective: str = "crf"
+    temperature: Annotated[float, POSITIVE] = 1.0
+    forbidden_transitions: Literal["removed", "scored"] = "removed"
     transitions: Literal["pairs", "shared", "none"] = "pairs"
     score_width: Annotated[int, SIZE] = 256
 
@@ -78,6 +87,18 @@ class ModelConfig:
             if self.characters != "none":
                 raise ValueError("characters must be 'none' with a pretrained encoder")
         check_objective(self.objective)
+        if self.scores_forbidden and not (
+            self.objective.startswith("mean_field") and self.transitions == "pairs"
+        ):
+            raise ValueError(
+                "forbidden_transitions = 'scored' needs the objective mean_field and transitions = "
+                f"'pairs', got {self.objective!r} and {self.transitions!r}"
+            )
+
+    @property
+    def scores_forbidden(self) -> bool:
+        """Whether forbidden transitions have scores."""
+        return self.forbidden_transitions == "scored"
 
     @property
     def uses_words(self) -> bool:

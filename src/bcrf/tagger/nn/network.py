@@ -73,6 +73,8 @@ class TaggerModel(nn.Module):
             "none" if plain else config.transitions,
             structure,
             ends=not plain,
+            temperature=config.temperature,
+            score_forbidden=config.scores_forbidden,
         )
 
     def forward(self, batch: Batch) -> LinearChain:
@@ -86,14 +88,18 @@ class TaggerModel(nn.Module):
             self.encoder.save(folder)
 
     def loss(self, chain: LinearChain, target: Tensor) -> Tensor:
-        """Return the loss of each sentence, [B].
+        """Return the loss of each sentence, [B]: tau l(w / tau; y).
+
+        The scores of the chain are w / tau already.
 
         Args:
             chain: the chain of the batch.
             target: the gold tags, int64 [B, n]; or the possible tags, bool [B, n, T].
         """
         kind = partial_loss if target.dtype == torch.bool else loss
-        return kind(self.solver, chain, target)
+        losses = kind(self.solver, chain, target)
+        tau = self.config.temperature
+        return losses if tau == 1 else tau * losses
 
     @torch.no_grad()
     def decode(self, chain: LinearChain, name: str | None = None) -> Tensor:

@@ -26,8 +26,9 @@ class Scorer(nn.Module):
         unary[i] = U relu(V h_i),  plus `start` at the first word and `end` at the last
         transitions[i] = W relu(A h_i + B h_{i+1})  ("pairs"), or one matrix ("shared")
 
-    Tags and transitions that `structure` forbids are removed. With "pairs", W has no rows for
-    forbidden transitions, which saves time.
+    All scores are divided by `temperature`. Tags and transitions that `structure` forbids are
+    removed. With "pairs", W has no rows for forbidden transitions, which saves time, unless
+    `score_forbidden` asks for their scores.
 
     Args:
         width: width of the states.
@@ -36,6 +37,9 @@ class Scorer(nn.Module):
         transitions: "pairs", "shared" or "none".
         structure: the tags that may start and end a sentence and follow each other; None: all.
         ends: whether `start` and `end` are learned.
+        temperature: tau > 0; the scores are divided by it.
+        score_forbidden: give forbidden transitions scores as well, for mean field (see
+            `MeanField.keep_forbidden`); needs "pairs". All other solvers obey `structure`.
 
     Example:
         >>> import torch
@@ -59,6 +63,8 @@ class Scorer(nn.Module):
         transitions: Literal["pairs", "shared", "none"] = "pairs",
         structure: Structure | None = None,
         ends: bool = True,
+        temperature: float = 1.0,
+        score_forbidden: bool = False,
     ) -> None:
         super().__init__()
         if structure is None:
@@ -72,6 +78,7 @@ class Scorer(nn.Module):
         with torch.device("cpu"):
             self.constraints = ConstraintScores(structure)
         self.per_pair = transitions == "pairs"
+        self.temperature, self.score_forbidden = temperature, score_forbidden
         # V, A and B read the same states: one product serves them all.
         self.project = nn.Linear(width, 3 * hidden if self.per_pair else hidden)
         self.tags = nn.Linear(hidden, tags)
@@ -82,7 +89,8 @@ class Scorer(nn.Module):
         ):
             self.register_parameter(name, nn.Parameter(torch.zeros(shape)) if learned else None)
         if self.per_pair:
-            arcs = structure.follow.flatten().nonzero().squeeze(1)
+            scored = torch.ones_like(structure.follow) if score_forbidden else structure.follow
+            arcs = scored.flatten().nonzero().squeeze(1)
             self.register_buffer("arcs", arcs, persistent=False)
             self.pairs = nn.Linear(hidden, len(arcs))
 
@@ -104,30 +112,38 @@ class Scorer(nn.Module):
         left = right = None
         if self.per_pair:
             hidden, left, right = hidden.chunk(3, -1)
-        unary = packing.unpack_words(_at_least_float32(self.tags(F.relu(hidden))))
+        unary = packing.unpack_words(self._final(self.tags(F.relu(hidden))))
         own = (self.start, self.end, self.transitions)
-        start_end, transitions = transition_scores(unary, *own, None, self.constraints)
+        costs = transition_scores(unary, *own, None, self.constraints)
+        start_end, transitions = (None if c is None else self._final(c) for c in costs)
         if left is not None and right is not None:
             transitions = self._pairs(left, right, packing)
         chain = self._declared(LinearChain(unary, transitions, lengths))
         return chain if start_end is None else chain._add_start_end(start_end)
 
-    def _declared(self, chain: LinearChain) -> LinearChain:
-        """Return `chain` with the promise that only `structure` removes tags and transitions.
+    def _final(self, scores: Tensor) -> Tensor:
+        """Return scores at the temperature, in float32 or float64; autocast may give bfloat16."""
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        return scores if self.temperature == 1 else scores / self.temperature
 
-        The scores of the network are finite. `transitions` are -inf already where the structure
-        forbids them, and `start` and `end` will be. On a CPU solvers read the scores instead: there
-        a structure would cost one copy of the scores of pairs for each solution.
+    def _declared(self, chain: LinearChain) -> LinearChain:
+        """Return `chain` with its structure, and the promise that nothing else removes tags.
+
+        The scores of the network are finite. Unless `score_forbidden`, `transitions` are -inf
+        already where the structure forbids them, and `start` and `end` will be. On a CPU solvers
+        then read the scores instead: there a structure would cost one copy of the scores of pairs
+        for each solution.
         """
-        if values_readable(chain.unary):
+        readable = values_readable(chain.unary)
+        if readable and not self.score_forbidden:
             return chain
         rules = self.constraints.place(chain.device, chain.unary.dtype).structure
         fields = (chain.unary, chain.raw_transitions, chain.lengths, chain.dtype)
-        return LinearChain._new(*fields, rules, finite=True)
+        return LinearChain._new(*fields, rules, finite=not readable)
 
     def _pairs(self, left: Tensor, right: Tensor, packing: Packing) -> Tensor:
         before, after = F.embedding(packing.left, left), F.embedding(packing.left + 1, right)
-        scores = packing.unpack_pairs(_at_least_float32(self.pairs(F.relu(before + after))))
+        scores = packing.unpack_pairs(self._final(self.pairs(F.relu(before + after))))
         tags = self.structure.num_tags
         if len(self.arcs) < tags**2:
             scores = _ScatterColumns.apply(scores, self.arcs, tags**2)  # type: ignore[no-untyped-call]
@@ -152,8 +168,3 @@ class _ScatterColumns(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         (target,) = ctx.saved_tensors
         return grads[0].index_select(-1, target), None, None
-
-
-def _at_least_float32(scores: Tensor) -> Tensor:
-    """Return the scores in float32, or in float64 if they are; autocast may give bfloat16."""
-    return scores.to(torch.promote_types(scores.dtype, torch.float32))
