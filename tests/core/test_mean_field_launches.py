@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 import torch
 from torch import Tensor
@@ -14,6 +16,8 @@ from bcrf.inference import mean_field
 from measurement.launches import LaunchCounter
 from tests.strategies import Pairs, bies_follow, random_chain_arrays
 from tests.subjects import KINDS, allowed_with, gold_of, ragged_chain, scores_of, with_scores
+
+Initial = Literal["unary", "uniform"]
 
 B, T = 32, 17
 LABELS = ["O", *(f"{prefix}-{i}" for i in range(8) for prefix in "BI")]
@@ -60,26 +64,27 @@ def test_the_unstructured_model(kind: str) -> None:
     assert launches(Unstructured(), 64, kind, RULES, True, False) <= 40
 
 
-def generic(chain: LinearChain, tags: Tensor, iterations: int) -> Tensor:
+def generic(chain: LinearChain, tags: Tensor, iterations: int, initial: Initial) -> Tensor:
     """The loss by operations that autograd sees, as in a graph."""
     unary, pair = mean_field._finite_scores(chain, 2.0)
-    log_r = mean_field._run_updates(unary, pair, chain.mask[:, 1:], iterations)
+    log_r = mean_field._run_updates(unary, pair, chain.mask[:, 1:], iterations, initial)
     return bcrf.inference.mean_field.MeanFieldSolution(chain, log_r, 2.0).loss(tags)
 
 
 @pytest.mark.parametrize("iterations", [0, 1, 4])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("removed", [0.0, 0.4])
+@pytest.mark.parametrize("initial", ["unary", "uniform"])
 def test_updates_in_place_equal_those_that_autograd_sees(
-    iterations: int, kind: Pairs, removed: float
+    iterations: int, kind: Pairs, removed: float, initial: Initial
 ) -> None:
     assert not in_function_transform()
     chain = ragged_chain(3, (0, 1, 2, 3, 7), 4, n=8, pairs=kind, removed=removed)
     gold = gold_of(chain)
     results = []
     for loss in (
-        lambda c: bcrf.loss(MeanField(iterations), c, gold),
-        lambda c: generic(c, gold, iterations),
+        lambda c: bcrf.loss(MeanField(iterations, initial=initial), c, gold),
+        lambda c: generic(c, gold, iterations, initial),
     ):
         scores = scores_of(chain)
         value = loss(with_scores(chain, scores))
