@@ -110,8 +110,9 @@ def check_temperature(tau: float | Tensor) -> float | Tensor:
         tau = tau.reshape(())
     else:
         check_number("temperature", tau)
+    number = tau.detach() if isinstance(tau, Tensor) else tau
     readable = not isinstance(tau, Tensor) or checks_enabled(tau)
-    if readable and not 0 < float(tau) < math.inf:
+    if readable and not 0 < float(number) < math.inf:
         raise ValueError(f"temperature must be positive and finite, got {tau!r}")
     return tau
 
