@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import time
 from collections.abc import Generator, Iterator, Mapping
@@ -140,8 +141,7 @@ class TrainingJob(Job):
         config = self.config
         started = yield from _train(config)
         other = None
-        last = config.training.epochs
-        if self.experiment.longer is not None and _history(self.folder)["best_epoch"] > last - 3:
+        if self.experiment.longer is not None and _ends_at_best(_history(self.folder)["dev"]):
             yield from _train(self._longer_config)
             other = self.longer_folder
             if self.model_folder == other:
@@ -294,6 +294,11 @@ def _history(folder: Path) -> dict[str, Any]:
         "loss": [round(e["loss"], 4) for e in epochs],
         "dev": [round(e["score"], 6) for e in epochs],
     }
+
+
+def _ends_at_best(scores: list[float]) -> bool:
+    """Whether the last three epochs reached a score on dev that no earlier epoch had."""
+    return max(scores[-3:]) > max(scores[:-3], default=-math.inf)
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

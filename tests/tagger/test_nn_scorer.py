@@ -151,3 +151,38 @@ def test_autocast_gives_single_precision_scores():
 def test_a_structure_must_have_as_many_tags():
     with pytest.raises(ValueError, match="structure has 3 tags; expected 4"):
         Scorer(WIDTH, 4, HIDDEN, structure=BIO)
+
+
+@pytest.mark.parametrize("transitions", ["pairs", "shared", "none"])
+@pytest.mark.parametrize("structure", [None, BIO])
+def test_a_temperature_divides_all_scores(transitions, structure):
+    plain = scorer(transitions, structure)
+    colder = scorer(transitions, structure, temperature=0.25)
+    expected = plain(states(), torch.tensor(LENGTHS)) / 0.25
+    found = colder(states(), torch.tensor(LENGTHS))
+    torch.testing.assert_close(found.unary, expected.unary)
+    torch.testing.assert_close(found.transitions, expected.transitions)
+
+
+def test_scores_of_forbidden_transitions_are_for_mean_field_only():
+    model, free = scorer("pairs", BIO, score_forbidden=True), scorer("pairs")
+    assert [p.shape for p in model.parameters()] == [p.shape for p in free.parameters()]
+    lengths = torch.tensor(LENGTHS)
+    chain, unconstrained = model(states(), lengths), free(states(), lengths)
+    kept = bcrf.MeanField(3, keep_forbidden=True)(chain).tag_marginals
+    torch.testing.assert_close(chain.raw_transitions, unconstrained.raw_transitions)
+    assert not torch.allclose(kept, bcrf.MeanField(3)(chain).tag_marginals)
+    # Everybody else sees the constrained chain.
+    constrained = unconstrained.constrain(BIO)
+    for solver in (bcrf.ForwardBackward(), bcrf.Bregman(5)):
+        torch.testing.assert_close(solver(chain).value, solver(constrained).value)
+    torch.testing.assert_close(bcrf.viterbi(chain), bcrf.viterbi(constrained))
+
+
+def test_mean_field_learns_scores_of_forbidden_transitions():
+    model = scorer("pairs", BIO, score_forbidden=True)
+    chain = model(states(), torch.tensor(LENGTHS))
+    tags = bcrf.viterbi(chain)[1]
+    bcrf.loss(bcrf.MeanField(3, keep_forbidden=True), chain, tags).sum().backward()
+    forbidden = ~BIO.follow.flatten()
+    assert (model.pairs.weight.grad[forbidden] != 0).any()
