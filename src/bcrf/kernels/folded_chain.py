@@ -30,7 +30,7 @@ from ..numerics.logspace import log_matmul, scaled_exp
 from ..numerics.static_trimming import static_live
 from ..numerics.trimming import live_tags
 
-__all__ = ["FoldedChain", "Transitions", "checked_scores", "fold"]
+__all__ = ["FoldedChain", "Transitions", "all_finite", "checked_scores", "fold"]
 
 
 @dataclass(eq=False)
@@ -238,7 +238,7 @@ def _trim(chain: LinearChain) -> tuple[Tensor, Tensor, Tensor]:
     """Return the scores with 0 beyond the lengths, and the live tags."""
     inside = chain.mask.unsqueeze(-1)
     transitions = chain.pair_scores
-    if values_readable(chain.unary) and _all_finite(chain.unary) and _all_finite(transitions):
+    if values_readable(chain.unary) and all_finite(chain.unary) and all_finite(transitions):
         return chain.unary, transitions, inside.expand_as(chain.unary)
     unary, transitions = _clear_padding(chain, transitions)
     if not chain.finite:
@@ -265,7 +265,8 @@ def _clear_padding(chain: LinearChain, transitions: Tensor) -> tuple[Tensor, Ten
     return unary, transitions
 
 
-def _all_finite(scores: Tensor) -> bool:
+def all_finite(scores: Tensor) -> bool:
+    """Whether no score is NaN or infinite; reads the values once, and allocates nothing."""
     if not scores.numel():
         return True
     low, high = torch.aminmax(scores.detach())
