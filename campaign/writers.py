@@ -91,7 +91,10 @@ def _train_twice(folder: Path, number: int, outcome: PartOutcome) -> None:
         return fail(f"expected an error that names process {winner}")
     output = Path(settings.output)
     names = sorted(path.name for path in output.iterdir())
-    rows = JsonlLog(output / "metrics.jsonl").rows()
+    log = output / "metrics.jsonl"
+    if not log.read_bytes().endswith(b"\n"):
+        return fail("the last line of metrics.jsonl is incomplete")
+    rows = JsonlLog(log).rows()
     epochs = [row["epoch"] for row in rows if row["event"] == "epoch"]
     if names != ["best", "last", "metrics.jsonl"] or epochs != list(range(1, _EPOCHS + 1)):
         return fail(f"found {names} with the epochs {epochs}")

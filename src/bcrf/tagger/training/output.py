@@ -187,7 +187,7 @@ class RunFolder:
     def _saving(
         self, progress: TrainingProgress, in_best: int | None = None
     ) -> AbstractContextManager[None]:
-        """Add to errors of the system in the block which epochs are saved, and what they serve for.
+        """Add to errors of the system in the block what is saved, and what the user can do with it.
 
         Args:
             progress: the progress at the last state that is saved.
