@@ -56,7 +56,7 @@ class BenchmarkCase:
 
     @property
     def arcs(self) -> int:
-        """Number of arc scores [B, n-1, T, T]."""
+        """The number of arc scores, B (n-1) T²."""
         return self.batch * (self.length - 1) * self.tags**2
 
     def structure(self) -> bcrf.Structure | None:

@@ -28,7 +28,7 @@ __all__ = ["main", "page"]
 ROOT = Path(__file__).parent
 LOG = ROOT / "results" / "gpu.jsonl"
 PAGE = ROOT.parent / "docs" / "gpu.md"
-TEMPLATE = ROOT / "gpu_template.md"
+TEMPLATE = ROOT / "gpu_path_template.md"
 
 SHAPES = ((8, 32), (32, 64), (32, 256), (8, 512), (8, 4096), (512, 64))
 """Batch and length of the rows of the time model."""
@@ -133,10 +133,10 @@ def _crossing(rows: Sequence[Row]) -> int:
 
 def _kernels(rows: Sequence[Row]) -> str:
     """Return a table of the float32 kernels: registers, and spilled bytes where there are any."""
-    chosen = [row for row in rows if row["dtype"] == "fp32"]
-    targets = sorted({row["target"] for row in chosen}, key=lambda name: int(name[3:]))
-    keys = dict.fromkeys((row["kernel"], row["transitions"], row["tags"]) for row in chosen)
-    cells = {(r["kernel"], r["transitions"], r["tags"], r["target"]): r for r in chosen}
+    float32_rows = [row for row in rows if row["dtype"] == "fp32"]
+    targets = sorted({row["target"] for row in float32_rows}, key=lambda name: int(name[3:]))
+    keys = dict.fromkeys((row["kernel"], row["transitions"], row["tags"]) for row in float32_rows)
+    cells = {(r["kernel"], r["transitions"], r["tags"], r["target"]): r for r in float32_rows}
     return table(
         ["kernel", "transitions", "T", *(f"{t}: registers, shared memory" for t in targets)],
         (

@@ -23,7 +23,7 @@ FEW = 7
 
 TEMPLATES = {
     "cpu": Path(__file__).parent / "template.md",
-    "cuda": Path(__file__).parent / "template-gpu.md",
+    "cuda": Path(__file__).parent / "benchmarks_gpu_template.md",
 }
 
 

@@ -30,7 +30,7 @@ import torch
 
 from bcrf.cli.errors import explain
 from bcrf.tagger import Tagger
-from bcrf.tagger.files import atomic_folder
+from bcrf.tagger.files import JsonlLog, atomic_folder
 from bcrf.tagger.training import Config, Epoch, train
 from tests.tagger_cases import config, weights_equal
 
@@ -65,15 +65,19 @@ def run(sample: bool) -> PartOutcome:
             outcome.count("operations", len(operations))
             for number, fault in enumerate(FAULTS):
                 points = [
-                    (at, operation)
-                    for at, operation in enumerate(operations, start=1)
+                    (operation_number, operation)
+                    for operation_number, operation in enumerate(operations, start=1)
                     if can_occur(fault, operation)
                 ]
-                for at, operation in points[number % _STRIDE :: _STRIDE] if sample else points:
-                    problem = scenario.try_fault(fault, at)
+                for operation_number, operation in (
+                    points[number % _STRIDE :: _STRIDE] if sample else points
+                ):
+                    problem = scenario.try_fault(fault, operation_number)
                     outcome.count(f"crash points ({fault})")
                     if problem:
-                        outcome.fail(f'"{scenario.name}" {fault} {at} ({operation}): {problem}')
+                        outcome.fail(
+                            f'"{scenario.name}" {fault} {operation_number} ({operation}): {problem}'
+                        )
     return outcome
 
 
@@ -164,14 +168,14 @@ class Scenario:
         self._saved_at = found["saved_at"]
         return list(found["operations"])
 
-    def try_fault(self, fault: str, at: int) -> str:
+    def try_fault(self, fault: str, operation_number: int) -> str:
         """Run the scenario with a fault; return a text that says what is wrong, or ""."""
         self._prepare()
-        code, text = Child(lambda: self._write(fault, at, None)).wait()
+        code, text = Child(lambda: self._write(fault, operation_number, None)).wait()
         if code not in (0, CRASHED):
             return f"the writing process ended with exit code {code}: {text}"
-        must_exist = self._saved_at is not None and at > self._saved_at
-        code, text = Child(lambda: self.check(must_exist, at)).wait()
+        must_exist = self._saved_at is not None and operation_number > self._saved_at
+        code, text = Child(lambda: self.check(must_exist, operation_number)).wait()
         return "" if code == 0 else f"the check after the fault failed: {text}"
 
     def _prepare(self) -> None:
@@ -181,10 +185,12 @@ class Scenario:
         if self.start is not None:
             shutil.copytree(self.start, self.fixture.disk / "run")
 
-    def _write(self, fault: str | None, at: int, report: Path | None) -> None:
+    def _write(self, fault: str | None, operation_number: int, report: Path | None) -> None:
         if not self.exchange:
             atomic_folder._renameat2 = lambda: None
-        disk = FaultyDisk(self.fixture.disk, fault, at, self.fixture.folder / "removed")
+        disk = FaultyDisk(
+            self.fixture.disk, fault, operation_number, self.fixture.folder / "removed"
+        )
         saved_at: list[int] = []
         disk.install()
         try:
@@ -213,14 +219,12 @@ def scenarios(fixture: CrashFixture) -> list[Scenario]:
 
         return write
 
-    def check_run(must_exist: bool, at: int, overwrite: bool = False) -> None:
+    def check_run(must_exist: bool, operation_number: int, overwrite: bool = False) -> None:
         if must_exist:
             Tagger.load(output)
-        log = output / "metrics.jsonl"
-        for line in log.read_bytes().split(b"\n")[:-1] if log.exists() else []:
-            json.loads(line)
+        JsonlLog(output / "metrics.jsonl").rows()  # raises if a complete line is not JSON
         # After a crash while overwriting, the user can resume or overwrite again. We alternate.
-        again = overwrite and at % 2 == 0
+        again = overwrite and operation_number % 2 == 0
         for _ in train(fixture.settings, resume=not again, overwrite=again):
             pass
         found = _run_content(output)
@@ -229,14 +233,14 @@ def scenarios(fixture: CrashFixture) -> list[Scenario]:
         assert found.keys() == expected.keys(), f"files left over: {found.keys() - expected.keys()}"
         assert _names(fixture.disk) == ["run"], f"files left over: {_names(fixture.disk)}"
 
-    def check_overwritten(must_exist: bool, at: int) -> None:
-        check_run(must_exist, at, overwrite=True)
+    def check_overwritten(must_exist: bool, operation_number: int) -> None:
+        check_run(must_exist, operation_number, overwrite=True)
 
     def save(saved: Callable[[], None]) -> None:
         saved()  # the other model has been there from the beginning
         fixture.model.save(output)
 
-    def check_model(must_exist: bool, at: int) -> None:
+    def check_model(must_exist: bool, operation_number: int) -> None:
         found = Tagger.load(output)
         assert any(weights_equal(found, one) for one in (fixture.model, fixture.other)), (
             "the loaded model is a mixture of two models"
@@ -274,8 +278,9 @@ def _run_content(folder: Path) -> dict[str, object]:
         if path.suffix == ".safetensors":
             found[name] = path.read_bytes()
         elif name == "metrics.jsonl":
-            lines = [json.loads(line) for line in path.read_text().splitlines()]
-            found[name] = [{k: v for k, v in line.items() if k not in _TIMES} for line in lines]
+            assert path.read_bytes().endswith(b"\n"), f"{name}: the last line is incomplete"
+            rows = JsonlLog(path).rows()
+            found[name] = [{k: v for k, v in row.items() if k not in _TIMES} for row in rows]
         else:
             found[name] = None
     return found
@@ -285,13 +290,13 @@ def _names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def _repeat(name: str, fault: str, at: int) -> int:
+def _repeat(name: str, fault: str, operation_number: int) -> int:
     torch.set_num_threads(1)
     with _crash_fixture() as fixture:
         (scenario,) = [one for one in scenarios(fixture) if one.name == name]
         for number, operation in enumerate(scenario.list_operations(), start=1):
-            print(f"{number}: {operation}{'  <-- ' + fault if number == at else ''}")
-        problem = scenario.try_fault(fault, at)
+            print(f"{number}: {operation}{'  <-- ' + fault if number == operation_number else ''}")
+        problem = scenario.try_fault(fault, operation_number)
         print(problem or "no problem")
     return 1 if problem else 0
 

@@ -21,7 +21,7 @@ class PartOutcome:
     failures: list[str] = field(default_factory=list)
 
     def count(self, what: str, times: int = 1) -> None:
-        """Add to the count of `what`."""
+        """Add `times` to the count of the event `what`."""
         self.counts[what] += times
 
     def fail(self, line: str) -> None:

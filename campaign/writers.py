@@ -19,7 +19,7 @@ import torch
 
 from bcrf.cli import main
 from bcrf.tagger import Tagger
-from bcrf.tagger.files import atomic_folder
+from bcrf.tagger.files import JsonlLog, atomic_folder
 from bcrf.tagger.training import loop
 from tests.tagger_cases import config, trained, weights_equal
 
@@ -29,7 +29,7 @@ from .processes import Child, folder_in_memory
 __all__ = ["run"]
 
 _EPOCHS = 25
-_PATIENCE = 60  # seconds that one training waits for the other
+_TIMEOUT_SECONDS = 60  # how long one training waits for the other
 
 
 def run(sample: bool) -> PartOutcome:
@@ -91,8 +91,11 @@ def _train_twice(folder: Path, number: int, outcome: PartOutcome) -> None:
         return fail(f"expected an error that names process {winner}")
     output = Path(settings.output)
     names = sorted(path.name for path in output.iterdir())
-    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
-    epochs = [line["epoch"] for line in lines if line["event"] == "epoch"]
+    log = output / "metrics.jsonl"
+    if not log.read_bytes().endswith(b"\n"):
+        return fail("the last line of metrics.jsonl is incomplete")
+    rows = JsonlLog(log).rows()
+    epochs = [row["epoch"] for row in rows if row["event"] == "epoch"]
     if names != ["best", "last", "metrics.jsonl"] or epochs != list(range(1, _EPOCHS + 1)):
         return fail(f"found {names} with the epochs {epochs}")
     Tagger.load(output)
@@ -110,10 +113,10 @@ def _wait_in_training(errors: Path, other: Path) -> None:
 
     def waiting(run: loop._Run, epoch: int) -> Any:
         _inside(errors).touch()
-        end = time.monotonic() + _PATIENCE
+        end = time.monotonic() + _TIMEOUT_SECONDS
         while not (_inside(other).exists() or _done(other).exists()):
             if time.monotonic() > end:
-                raise TimeoutError(f"the other training did not begin within {_PATIENCE} s")
+                raise TimeoutError(f"the other training did not begin within {_TIMEOUT_SECONDS} s")
             time.sleep(0.01)
         return train_epoch(run, epoch)
 

@@ -235,7 +235,7 @@ class LinearChain:
             index = operator.index(index)
         if isinstance(index, int) and not isinstance(index, bool):
             if not -self.batch_size <= index < self.batch_size:
-                raise IndexError(f"sentence {index} of a batch of {self.batch_size}")
+                raise IndexError(f"there is no sentence {index} in a batch of {self.batch_size}")
             index %= self.batch_size
             index = slice(index, index + 1)
         if not isinstance(index, slice | list | Tensor):

@@ -33,6 +33,7 @@ from .inference import (
     viterbi,
 )
 from .structure import Structure
+from .suggestions import did_you_mean
 
 __all__ = [
     "LAYER_DECODERS",
@@ -248,7 +249,8 @@ def parse_method(kind: str, name: str, forms: str) -> NamedMethod:
                 found.get("variant") or "",
                 found.get("repairs") is not None,
             )
-    raise ValueError(f"{kind} must be one of {forms} (K iterations), got {name!r}")
+    suggestion = did_you_mean(name, [family for family, _ in _patterns(forms)])
+    raise ValueError(f"{kind} must be one of {forms} (K iterations), got {name!r}{suggestion}")
 
 
 @functools.cache

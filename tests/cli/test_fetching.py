@@ -32,6 +32,14 @@ def ranges(server: Server) -> list[str | None]:
     return [wanted for path, wanted in server.log if path.endswith("train.conllu")]
 
 
+def break_download(server: Server, after: int, message: str = "broke") -> None:
+    """Fetch a treebank while the server ends each answer after this number of bytes."""
+    server.break_after = after
+    with pytest.raises(FetchError, match=message):
+        fetch_treebank("xx_toy", server.url)
+    server.break_after = None
+
+
 def test_existing_splits_are_fetched_and_cached(server, cache):
     serve(server, train=conllu("a"), test=conllu("b"))
     treebank = fetch_treebank("xx_toy", server.url)
@@ -56,10 +64,7 @@ def test_existing_splits_are_fetched_and_cached(server, cache):
 def test_an_interrupted_download_is_resumed(server):
     content = conllu("word", 5000)
     serve(server, train=content)
-    server.break_after = 100_000
-    with pytest.raises(FetchError, match=f"broke after 100000 of {len(content)} bytes; run the"):
-        fetch_treebank("xx_toy", server.url)
-    server.break_after = None
+    break_download(server, 100_000, f"broke after 100000 of {len(content)} bytes; run the")
     treebank = fetch_treebank("xx_toy", server.url)
     assert treebank.files["train"].read_bytes() == content
     assert ranges(server) == [None, "bytes=100000-"]
@@ -71,20 +76,14 @@ def test_a_server_without_ranges_or_validators_sends_the_whole_file_again(server
     setattr(server, trait, False)
     content = conllu("word", 5000)
     serve(server, train=content)
-    server.break_after = 100_000
-    with pytest.raises(FetchError, match="broke"):
-        fetch_treebank("xx_toy", server.url)
-    server.break_after = None
+    break_download(server, 100_000)
     assert fetch_treebank("xx_toy", server.url).files["train"].read_bytes() == content
     assert ranges(server) == [None, "bytes=100000-" if trait == "ranges" else None]
 
 
 def test_a_partial_download_is_not_completed_from_another_version(server):
     serve(server, train=conllu("old", 5000))
-    server.break_after = 100_000
-    with pytest.raises(FetchError, match="broke"):
-        fetch_treebank("xx_toy", server.url)
-    server.break_after = None
+    break_download(server, 100_000)
     serve(server, train=conllu("new", 5000))
     treebank = fetch_treebank("xx_toy", server.url)
     assert treebank.files["train"].read_bytes() == conllu("new", 5000)
@@ -92,10 +91,7 @@ def test_a_partial_download_is_not_completed_from_another_version(server):
 
 def test_a_partial_download_longer_than_the_file_is_discarded(server, cache):
     serve(server, train=conllu("word"))
-    server.break_after = 10
-    with pytest.raises(FetchError, match="broke"):
-        fetch_treebank("xx_toy", server.url)
-    server.break_after = None
+    break_download(server, 10)
     (part,) = cache.rglob("*.part")
     part.write_bytes(conllu("word") + b"more")
     assert fetch_treebank("xx_toy", server.url).files["train"].read_bytes() == conllu("word")
@@ -103,10 +99,7 @@ def test_a_partial_download_longer_than_the_file_is_discarded(server, cache):
 
 def test_a_truncated_download_note_restarts_the_download(server, cache):
     serve(server, train=conllu("word"))
-    server.break_after = 10
-    with pytest.raises(FetchError, match="broke"):
-        fetch_treebank("xx_toy", server.url)
-    server.break_after = None
+    break_download(server, 10)
     (note,) = cache.rglob("*.part.json")
     note.write_text('{"url": ')
     assert fetch_treebank("xx_toy", server.url).files["train"].read_bytes() == conllu("word")
@@ -156,10 +149,7 @@ def test_changed_and_removed_cache_files_are_errors(server):
 
 def test_complete_files_of_an_interrupted_fetch_are_not_fetched_again(server):
     serve(server, train=conllu("a"), dev=conllu("word", 5000))
-    server.break_after = 100_000
-    with pytest.raises(FetchError, match=r"dev\.conllu: the connection broke"):
-        fetch_treebank("xx_toy", server.url)
-    server.break_after = None
+    break_download(server, 100_000, r"dev\.conllu: the connection broke")
     server.log.clear()
     assert set(fetch_treebank("xx_toy", server.url).files) == {"train", "dev"}
     assert ranges(server) == []

@@ -19,10 +19,10 @@ from bcrf.cli import main
 from bcrf.cli.errors import UserError, explain, import_extra
 from bcrf.cli.main import COMMANDS
 from bcrf.cli.terminal import plain_table
+from bcrf.suggestions import did_you_mean
 from bcrf.tagger import ModelError
 from bcrf.tagger.data import DataError
 from bcrf.tagger.fetching import FetchError
-from bcrf.tagger.suggestions import did_you_mean
 from tests.cli_cases import bcrf
 
 ROOT = Path(__file__).parents[2]

@@ -155,8 +155,8 @@ def test_evaluation_of_tags_that_the_model_does_not_know(model, ner_model, tmp_p
     file = write(tmp_path, "pos.conllu", TEXT.replace("VERB", "AUX", 3))
     assert main(["evaluate", str(model), file]) == 0
     assert capfd.readouterr().err == (
-        f"bcrf: warning: {file}: the model does not know the tags AUX (3); words with "
-        "these tags count as errors\n"
+        f"bcrf: warning: {file}: the model does not know the tag AUX (3); words with "
+        "this tag count as errors\n"
     )
     others = write(tmp_path, "ner.tsv", "Ada\tB-MISC\nsaw\tO\n\n")
     assert main(["evaluate", str(model), others]) == 1
@@ -165,7 +165,7 @@ def test_evaluation_of_tags_that_the_model_does_not_know(model, ner_model, tmp_p
         "DET, NOUN, VERB; check that the file is for this task\n"
     )
     assert main(["evaluate", str(ner_model), others]) == 1
-    assert "the model does not know the tags B-MISC (1); it knows O, " in capfd.readouterr().err
+    assert "the model does not know the tag B-MISC (1); it knows O, " in capfd.readouterr().err
     for name, text in (("a.conllu", ""), ("b.conllu", "\n\n"), ("c.txt", "")):
         empty = write(tmp_path, name, text)
         assert main(["evaluate", str(model), empty]) == 1
@@ -294,9 +294,11 @@ def test_raw_text_is_segmented_into_words(segmenter, tmp_path, capfd):
         (["tag", "MODEL", "nowhere.conllu"], 1, "nowhere.conllu: there is no such file"),
         (["tag", "MODEL", "FOLDER"], 1, "is a folder; expected a file"),
         (["tag", "nowhere"], 1, "nowhere: there is no such folder"),
+        (["tag", "no-model", "no-file"], 1, "no-model: there is no such folder"),
         (["tag", "FOLDER"], 1, "holds no model; expected model.json in it"),
         (["tag", "MODEL", "RAW", "--output", "nowhere/x"], 1, "nowhere/x: there is no folder"),
         (["tag", "MODEL", "--decoder", "magic"], 2, "--decoder: must be one of viterbi"),
+        (["tag", "MODEL", "--decoder", "viterby"], 2, "got 'viterby'; did you mean viterbi?"),
         (["tag", "MODEL", "--device", "abacus"], 2, "--device: must be auto, cpu, cuda or cuda"),
         (["tag", "MODEL", "--window", "0"], 2, "--window: expected at least 1, got 0"),
         (["tag", "MODEL", "--format", "text"], 2, "expected conllu, columns or jsonl, got 'text'"),

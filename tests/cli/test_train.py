@@ -73,7 +73,7 @@ def test_training_from_toml_with_settings_of_the_command_line(tmp_path):
     values["training"]["epochs"] = 2
     values["model"]["dropout"] = 0
     expected = [e for e in train(Config.from_dict(values)) if isinstance(e, Epoch)]
-    assert [re.sub(r"( [*])?  [0-9.]+ s$", "", line) for line in epochs] == [
+    assert [re.sub(r"  time [0-9.]+ s(  best so far)?$", "", line) for line in epochs] == [
         f"epoch {e.epoch}/2  loss {e.loss:.4f}  accuracy {100 * e.score:.2f} %" for e in expected
     ]
     assert re.fullmatch(rf"{tmp_path}/run/best: the model of epoch \d, .* % on dev \(done\)", last)
@@ -178,6 +178,11 @@ def test_a_resumed_run_has_the_weights_of_an_uninterrupted_one(tmp_path, capsys)
         (["--training.epochs", "0"], 2, "error: --training.epochs: expected an integer of at lea"),
         (["--model.layers", "two"], 2, "error: --model.layers: expected a whole number, got 'two'"),
         (["--model.objective", "crff"], 2, "error: --model.objective must be one of unstructured,"),
+        (
+            ["--model.objective", "bregmann"],
+            2,
+            "bregman[-K][-relaxed] (K iterations), got 'bregmann'; did you mean bregman?",
+        ),
         (["--training.device", "gpu"], 2, "error: --training.device must be auto, cpu, cuda or"),
         (["--model.layers=1", "--model.heads=5"], 2, "error: --model.heads must divide width = 16"),
         (
@@ -304,6 +309,52 @@ def test_the_progress_bar_shows_the_running_mean_of_the_loss():
         ("epoch 3/4  loss 11.000", 2, 4),
         ("epoch 4/4  loss 11.000", 3, 4),
     ]
+
+
+def test_epoch_lines_name_the_best_epoch_and_fit_a_terminal(capsys):
+    display = TrainingDisplay(lambda *_: None)
+    epoch = Epoch(100, 100, 1234.5678, "accuracy", 0.91434, {}, 0, True, 99_000.0, 999.94, 5.0)
+    display.show(epoch)
+    display.show(dataclasses.replace(epoch, improved=False))
+    display.show(dataclasses.replace(epoch, score=None))
+    lines = capsys.readouterr().out.splitlines()
+    start, score = "epoch 100/100  loss 1234.5678", "  accuracy 91.43 %"
+    assert lines == [
+        f"{start}{score}  time 99999.9 s  best so far",
+        f"{start}{score}  time 99999.9 s",
+        f"{start}  time 99999.9 s",
+    ]
+    assert max(map(len, lines)) <= 80
+
+
+def test_resuming_a_finished_run_says_so(tmp_path, capsys):
+    config = write_config(tmp_path, training={"epochs": 3})
+    assert main(["train", str(config)]) == 0
+    *_, model = capsys.readouterr().out.splitlines()
+    assert main(["train", str(config), "--resume"]) == 0
+    run = tmp_path / "run"
+    assert capsys.readouterr().out.splitlines() == [
+        f"{run} is finished (3 of 3 epochs); raise --training.epochs to continue",
+        model,
+    ]
+
+
+def test_resuming_a_run_that_stopped_early_says_so(tmp_path, capsys):
+    settings = {"epochs": 50, "patience": 1}
+    config = write_config(tmp_path, training=settings, data={"dev": str(tmp_path / "train.conllu")})
+    assert main(["train", str(config)]) == 0
+    *_, last, model = capsys.readouterr().out.splitlines()
+    assert model.endswith("(early stopping)")
+    found = re.match(r"epoch (\d+)/50 ", last)
+    assert found is not None
+    # More epochs would not continue it either.
+    for more in ([], ["--training.epochs", "60"]):
+        assert main(["train", str(config), "--resume", *more]) == 0
+        epochs = 60 if more else 50
+        assert capsys.readouterr().out.splitlines() == [
+            f"{tmp_path / 'run'} is finished (early stopping after {found[1]} of {epochs} epochs)",
+            model,
+        ]
 
 
 def test_threads(tmp_path):

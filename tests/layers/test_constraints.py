@@ -40,6 +40,17 @@ def legal_tags(keep: Tensor, seed: int = 0) -> Tensor:
     return tags
 
 
+def assert_same_gradients(found: Tensor, expected: Tensor, inputs: list[Tensor]) -> None:
+    """Compare the gradients of the two sums; they must be finite."""
+    for one, two in zip(
+        torch.autograd.grad(found.sum(), inputs, materialize_grads=True),
+        torch.autograd.grad(expected.sum(), inputs, materialize_grads=True),
+        strict=True,
+    ):
+        assert one.isfinite().all()
+        close(one, two)
+
+
 def constrained(layer: ChainLayer, chain: LinearChain, penalty: float | None) -> LinearChain:
     """A chain of one sentence, its scores written out with what the constraints cost."""
     unary, n = chain.unary.clone(), chain.max_length
@@ -67,14 +78,7 @@ def test_losses(name: str, penalty: float | None) -> None:
         ]
     )
     close(found, expected)
-    inputs = [emissions, *layer.parameters()]
-    for one, two in zip(
-        torch.autograd.grad(found.sum(), inputs, materialize_grads=True),
-        torch.autograd.grad(expected.sum(), inputs, materialize_grads=True),
-        strict=True,
-    ):
-        assert one.isfinite().all()
-        close(one, two)
+    assert_same_gradients(found, expected, [emissions, *layer.parameters()])
 
 
 @each_layer
@@ -303,13 +307,7 @@ def test_partial_labels(name: str, ruled: bool) -> None:
         ]
     )
     close(found, expected)
-    inputs = [emissions, *layer.parameters()]
-    for one, two in zip(
-        torch.autograd.grad(found.sum(), inputs, materialize_grads=True),
-        torch.autograd.grad(expected.sum(), inputs, materialize_grads=True),
-        strict=True,
-    ):
-        close(one, two)
+    assert_same_gradients(found, expected, [emissions, *layer.parameters()])
 
 
 @each_layer

@@ -22,7 +22,7 @@ SOURCE = ROOT / "src" / "bcrf"
 # stands above them all.
 LAYERS: list[tuple[str, ...]] = [
     ("compat.private_torch", "_native"),
-    ("checks", "compat.caching"),
+    ("checks", "compat.caching", "suggestions"),
     ("compat.control_flow",),
     ("numerics",),
     ("tag_schemes",),
@@ -33,7 +33,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("inference",),
     ("losses", "decoding"),
     ("layers",),
-    ("tagger.files", "tagger.suggestions"),
+    ("tagger.files",),
     ("tagger.config_tables",),
     ("tagger.data",),
     ("tagger.tasks",),

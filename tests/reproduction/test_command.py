@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from tests.cli_cases import REPRODUCTION as COMMAND
 from tests.cli_cases import environment
 from tests.cli_cases import reproduction as bcrf
 from tests.reproduction_cases import SAMPLES, SMALL, write_folder
+
+ROOT = Path(__file__).resolve().parents[2]
 
 EPOCHS = 12
 LONG = {"training": SMALL["training"] | {"epochs": EPOCHS}}
@@ -28,6 +31,26 @@ def command(folder: Path, *arguments: str) -> list[str]:
 def rows(folder: Path, table: str = "pos") -> list[dict]:
     path = folder / "experiments" / "results" / f"{table}.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_help_does_not_import_torch():
+    """torch takes a second to import; without it, help takes less than 0.1 s."""
+    probe = """
+import sys
+from reproduction.__main__ import main
+try:
+    main(["--help"])
+except SystemExit as exit:
+    assert exit.code == 0
+print("torch" in sys.modules)
+import reproduction.report
+from reproduction import Results, report
+print(callable(report), "torch" in sys.modules)
+"""
+    command = [sys.executable, "-c", probe]
+    output = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert output.splitlines()[0].startswith("usage: python -m reproduction ")
+    assert output.splitlines()[-2:] == ["False", "True True"]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 130)])

@@ -4,12 +4,12 @@ Its lines are read as those of the English corpus are, without the library's rea
 """
 
 from collections import defaultdict
-from functools import cache
 from itertools import groupby, pairwise
 
 import pytest
 
-from tests.tagger.test_samples_english import PARTS, UPOS, Sentence, blocks, parse_word
+from tests.tagger.test_samples_english import PARTS, UPOS, Sentence
+from tests.tagger.test_samples_english import corpus as read_corpus
 
 PUNCTUATION = set("，。？！：；、“”《》（）·…—")
 FINAL_PARTICLES = set("吗呢吧啊")
@@ -44,16 +44,8 @@ TAGS = {
 ONE_WORD_OR_TWO = {"一点", "下去", "个人", "只要", "很多", "的话", "还是"}
 
 
-@cache
 def corpus(part: str) -> tuple[Sentence, ...]:
-    sentences = []
-    for first, second, *lines in blocks(f"chinese-{part}.conllu"):
-        assert first.startswith("# sent_id = "), first
-        assert second.startswith("# text = "), second
-        words = tuple(parse_word(line, number) for number, line in enumerate(lines, 1))
-        sent_id = first.removeprefix("# sent_id = ")
-        sentences.append(Sentence(sent_id, second.removeprefix("# text = "), words))
-    return tuple(sentences)
+    return read_corpus(part, "chinese")
 
 
 def everything() -> list[Sentence]:

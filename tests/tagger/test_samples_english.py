@@ -64,9 +64,9 @@ def parse_word(line: str, number: int) -> Word:
 
 
 @cache
-def corpus(part: str) -> tuple[Sentence, ...]:
+def corpus(part: str, language: str = "english") -> tuple[Sentence, ...]:
     sentences = []
-    for first, second, *lines in blocks(f"english-{part}.conllu"):
+    for first, second, *lines in blocks(f"{language}-{part}.conllu"):
         assert first.startswith("# sent_id = "), first
         assert second.startswith("# text = "), second
         words = tuple(parse_word(line, number) for number, line in enumerate(lines, 1))

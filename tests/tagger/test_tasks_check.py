@@ -118,11 +118,18 @@ def test_gold_labels_that_a_model_does_not_know_are_named(tmp_path):
         "count as errors"
     )
     with pytest.raises(
-        DataError, match=r"dev: the model does not know the tags B-Y \(1\); it knows"
+        DataError, match=r"dev: the model does not know the tag B-Y \(1\); it knows"
     ):
         warning("a B-Y\nb O\n")
     many = "".join(f"w B-T{i}\n" for i in range(12))
     with pytest.raises(DataError, match=r"B-T9 \(1\) and 2 more; it knows O, B-X, I-X; check that"):
         warning(many)
+    large = fit("ner", list(read(write(tmp_path, "large.conll", many))))
+    other = large.annotated(list(read(write(tmp_path, "other.conll", "a B-Z\n"))))
+    with pytest.raises(DataError, match=r"it knows O, .*, \S+ and \d+ more; check that"):
+        check_gold_labels(large, other, "dev")
+    assert warning("a B-X\nb B-Y\nc B-Y\n") == (
+        "dev: the model does not know the tag B-Y (2); words with this tag count as errors"
+    )
     with pytest.raises(DataError, match="dev: has no words; expected annotated sentences"):
         warning("\n")

@@ -375,9 +375,7 @@ def test_dev_labels_without_training_examples_are_named(tmp_path):
     text = dev.read_text()
     row = "1\tw\t_\tSYM" + "\t_" * 6 + "\n\n"
     dev.write_text(text + row)
-    with pytest.warns(
-        UserWarning, match=r"dev\.conllu: the model does not know the tags SYM \(1\)"
-    ):
+    with pytest.warns(UserWarning, match=r"dev\.conllu: the model does not know the tag SYM \(1\)"):
         run(settings)
     dev.write_text(row)
     with pytest.raises(

@@ -191,6 +191,27 @@ def test_a_full_disk_leaves_the_last_epoch(tmp_path, monkeypatch):
     assert weights_equal(*found)
 
 
+def test_a_full_disk_in_the_first_epoch_leaves_its_model(tmp_path, monkeypatch):
+    """The best model is saved before the last state, which here does not fit on the disk."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    settings = config(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("bcrf.tagger.training.checkpoint.save_tensors", full)
+        message = (
+            "cannot save epoch 1: No space left on device; no epoch can be continued yet; `best` "
+            "holds the complete model of epoch 1"
+        )
+        with pytest.raises(OSError, match="cannot save") as caught:
+            run(settings)
+    assert caught.value.strerror == message
+    assert names(settings.output) == ["best", "metrics.jsonl"]
+    assert Tagger.load(settings.output).info["epoch"] == 1
+    run(settings)
+
+
 LIMITED = """
 import resource, sys
 from bcrf.cli import main

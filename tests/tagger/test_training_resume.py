@@ -13,6 +13,7 @@ import torch
 from bcrf.tagger import ModelError, Tagger
 from bcrf.tagger.files import current_path
 from bcrf.tagger.training import Config, Epoch, Finished, Started, Step, train
+from bcrf.tagger.training.training_data import TrainingData
 from tests.tagger_cases import config, epochs, run, trained, weights_equal, write
 from tests.tampering import reseal
 
@@ -36,6 +37,20 @@ RANDOM = {
 
 def settings(folder: Path) -> Config:
     return config(folder, **RANDOM)
+
+
+def test_the_fingerprint_of_the_data_is_that_of_older_versions(tmp_path):
+    """Otherwise runs that an older version began could not be resumed."""
+    begins = {}
+    for task in ("pos", "segmentation", "ner"):
+        own = config(tmp_path / task, task)
+        data = TrainingData.read(own.data, own.model, own.training.seed)
+        begins[task] = data.fingerprint()[:16]
+    assert begins == {
+        "pos": "6f5625187647452e",
+        "segmentation": "44aa329fc1422e29",
+        "ner": "973449a8e16255b6",
+    }
 
 
 def outcome(output: str) -> dict[str, object]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -19,6 +21,13 @@ needs_triton = pytest.mark.skipif(
 )
 
 BIES = Structure.from_labels(["B", "I", "E", "S"], "BIES")
+
+
+def kernels() -> Any:
+    """Import the kernels; without a usable Triton this raises."""
+    from bcrf.kernels import triton
+
+    return triton
 
 
 def bies_chain(kind: Pairs, lengths: list[int], dtype: torch.dtype = torch.float64) -> LinearChain:

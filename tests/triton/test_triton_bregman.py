@@ -19,7 +19,7 @@ from bcrf.kernels.results import ProjectionSettings
 from tests.comparing import any_path
 from tests.strategies import Pairs
 from tests.subjects import ragged_chain
-from tests.triton.support import bies_chain, needs_triton, strided, with_garbage
+from tests.triton.support import bies_chain, kernels, needs_triton, strided, with_garbage
 
 pytestmark = needs_triton
 
@@ -29,12 +29,6 @@ NAIVE = Bregman(STEPS, backend="naive")
 each_kind = pytest.mark.parametrize("kind", ["shared", "per_pair"])
 
 Results = dict[str, Tensor]
-
-
-def kernels() -> Any:
-    from bcrf.kernels import triton
-
-    return triton
 
 
 def results(

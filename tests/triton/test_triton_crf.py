@@ -25,19 +25,13 @@ from tests.subjects import (
     scores_of,
     with_scores,
 )
-from tests.triton.support import bies_chain, needs_triton, strided, with_garbage
+from tests.triton.support import bies_chain, kernels, needs_triton, strided, with_garbage
 
 pytestmark = needs_triton
 
 TRITON = ForwardBackward(backend="triton")
 NAIVE = ForwardBackward(backend="naive")
 each_kind = pytest.mark.parametrize("kind", ["shared", "per_pair"])
-
-
-def kernels():
-    from bcrf.kernels import triton
-
-    return triton
 
 
 @pytest.mark.parametrize(

@@ -14,15 +14,9 @@ from bcrf.kernels.folded_chain import fold
 from tests import oracles
 from tests.strategies import Pairs
 from tests.subjects import ragged_chain, scores_of, slopes, with_scores
-from tests.triton.support import bies_chain, needs_triton, strided, with_garbage
+from tests.triton.support import bies_chain, kernels, needs_triton, strided, with_garbage
 
 pytestmark = needs_triton
-
-
-def kernels():
-    from bcrf.kernels import triton
-
-    return triton
 
 
 @pytest.mark.parametrize(

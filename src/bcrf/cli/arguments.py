@@ -12,6 +12,7 @@ __all__ = [
     "INPUT_FORMATS",
     "OUTPUT_FORMATS",
     "CommandParser",
+    "add_input_format",
     "add_prediction_options",
     "add_threads_option",
     "command_parser",
@@ -58,7 +59,7 @@ class CommandParser(argparse.ArgumentParser):
                 return
             name = argument.partition("=")[0]
             if name.startswith("--") and name not in known and " " not in name:
-                from ..tagger.suggestions import did_you_mean
+                from ..suggestions import did_you_mean
 
                 self.error(f"there is no option {name}{did_you_mean(name, known)}")
 
@@ -86,7 +87,7 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
     def parse(text: str) -> str:
         if text not in choices:
-            from ..tagger.suggestions import did_you_mean
+            from ..suggestions import did_you_mean
 
             expected = f"expected {' or '.join([', '.join(choices[:-1]), choices[-1]])}"
             suggestion = did_you_mean(text, choices)
@@ -109,6 +110,24 @@ def whole_number(least: int | None = None) -> Callable[[str], int]:
         return number
 
     return parse
+
+
+def add_input_format(parser: argparse.ArgumentParser, option: str, files: str) -> None:
+    """Add the option that names the format of the files that a command reads.
+
+    Args:
+        parser: the parser of the command.
+        option: the name of the option, such as "--format".
+        files: which files have the format, for the help text.
+    """
+    parser.add_argument(
+        option,
+        metavar="NAME",
+        type=one_of(*INPUT_FORMATS),
+        default="auto",
+        help=f"format of {files}: {', '.join(INPUT_FORMATS)} "
+        "(default: auto, by name and first lines)",
+    )
 
 
 def add_prediction_options(parser: argparse.ArgumentParser, several_decoders: bool = False) -> None:

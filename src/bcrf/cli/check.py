@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from .arguments import INPUT_FORMATS, command_parser, one_of, whole_number
+from .arguments import add_input_format, command_parser, one_of, whole_number
 from .terminal import percent
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ are any.
 
 
 def run(arguments: list[str]) -> int:
+    """Check the files that the arguments name; return 1 if there are mistakes, otherwise 0."""
     parser = command_parser("bcrf check", "Look for mistakes in data files.", _EPILOG)
     parser.add_argument("files", nargs="+", metavar="FILE")
     parser.add_argument(
@@ -41,14 +42,7 @@ def run(arguments: list[str]) -> int:
         default="upos",
         help="pos and segmentation: the column with the tags, upos or xpos (default: %(default)s)",
     )
-    parser.add_argument(
-        "--format",
-        metavar="NAME",
-        type=one_of(*INPUT_FORMATS),
-        default="auto",
-        help=f"format of all files: {', '.join(INPUT_FORMATS)} "
-        "(default: auto, by name and first lines)",
-    )
+    add_input_format(parser, "--format", "all files")
     parser.add_argument(
         "--limit",
         type=whole_number(least=0),

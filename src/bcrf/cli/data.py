@@ -24,6 +24,7 @@ source.
 
 
 def run(arguments: list[str]) -> int:
+    """Fetch the treebanks that the arguments name, or list known names; return the exit code."""
     parser = command_parser(
         "bcrf data", "Fetch treebanks into the cache, and print the paths of their files.", _EPILOG
     )

@@ -62,6 +62,7 @@ class Trained:
 
 
 def run(arguments: list[str]) -> int:
+    """Train a small tagger of each family, and compare them; return the exit code."""
     epilog = _EPILOG.format(example=EXAMPLE)
     parser = command_parser("bcrf demo", "Train four small taggers and compare them.", epilog)
     parser.add_argument(

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from .arguments import INPUT_FORMATS, add_prediction_options, command_parser, one_of, use_threads
+from .arguments import add_input_format, add_prediction_options, command_parser, use_threads
 from .terminal import WIDTH, percent, progress_bar, show_table
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ precision, recall and F1 of mentions, in total and for each type.
 
 
 def run(arguments: list[str]) -> int:
+    """Measure a model on the file that the arguments name; return the exit code."""
     parser = command_parser(
         "bcrf evaluate",
         "Measure a tagger on annotated sentences.",
@@ -34,13 +35,7 @@ def run(arguments: list[str]) -> int:
     )
     parser.add_argument("model", metavar="MODEL", help="folder of a model or of a training run")
     parser.add_argument("file", metavar="FILE", help="annotated sentences")
-    parser.add_argument(
-        "--format",
-        metavar="NAME",
-        type=one_of(*INPUT_FORMATS),
-        default="auto",
-        help=f"format of FILE: {', '.join(INPUT_FORMATS)} (default: auto, by name and first lines)",
-    )
+    add_input_format(parser, "--format", "FILE")
     parser.add_argument("--json", action="store_true", help="print one line of JSON per decoder")
     add_prediction_options(parser, several_decoders=True)
     options = parser.parse_args(arguments)

@@ -114,7 +114,7 @@ def _run(arguments: list[str]) -> int:
 
 def _suggest_command(name: str) -> str:
     """Return what to type instead of an unknown command, beginning with "; "."""
-    from ..tagger.suggestions import did_you_mean
+    from ..suggestions import did_you_mean
 
     if name in _REPRODUCTION_NAMES:
         return (

@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, BinaryIO
 
 from .arguments import (
-    INPUT_FORMATS,
     OUTPUT_FORMATS,
+    add_input_format,
     add_prediction_options,
     command_parser,
     one_of,
@@ -42,9 +42,9 @@ punctuation marks ("again ."); its output is CoNLL-U.
 
 
 def run(arguments: list[str]) -> int:
+    """Tag the sentences of the files that the arguments name; return the exit code."""
     options = _parse(arguments)
     files = options.files or [_STDIN]
-    _check_readable(files)
     use_threads(options.threads)
 
     from ..tagger import Tagger
@@ -55,6 +55,7 @@ def run(arguments: list[str]) -> int:
     with progress_bar(to_file or not sys.stdout.isatty()) as update:
         update("loading the model", 0, None)
         tagger = Tagger.load(options.model, options.device)
+        _check_readable(files)
         output: AbstractContextManager[BinaryIO] = (
             atomic_write_bytes(options.output) if to_file else nullcontext(sys.stdout.buffer)
         )
@@ -74,14 +75,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "files", nargs="*", metavar="FILE", help="sentences (default: -, standard input)"
     )
-    parser.add_argument(
-        "--input-format",
-        metavar="NAME",
-        type=one_of(*INPUT_FORMATS),
-        default="auto",
-        help=f"format of all files: {', '.join(INPUT_FORMATS)} "
-        "(default: auto, by name and first lines)",
-    )
+    add_input_format(parser, "--input-format", "all files")
     parser.add_argument(
         "--format",
         metavar="NAME",
@@ -111,7 +105,11 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def _check_readable(files: Sequence[str]) -> None:
-    """Raise if a file cannot be read. Called before the model is loaded and output is written."""
+    """Raise if a file cannot be read.
+
+    Called before any output is written, and after the model is loaded: if the model is missing as
+    well, the message should name the first wrong argument.
+    """
     for file in files:
         if file == _STDIN:
             standard_input()  # raises if the caller has closed it (`<&-`)

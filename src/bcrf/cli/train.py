@@ -16,7 +16,7 @@ from .settings import add_settings, nested, read_task_defaults
 from .terminal import Update, percent, progress_bar
 
 if TYPE_CHECKING:
-    from ..tagger.training import Config, Event, Step
+    from ..tagger.training import Config, Event, Started, Step
 
 __all__ = ["TrainingDisplay", "load_config", "run"]
 
@@ -32,6 +32,7 @@ that an optional setting is not set.
 
 
 def run(arguments: list[str]) -> int:
+    """Train a tagger with the settings that the arguments give; return the exit code."""
     parser = command_parser(
         "bcrf train",
         "Train a tagger.",
@@ -66,7 +67,7 @@ def run(arguments: list[str]) -> int:
 
     try:
         with _one_line_warnings(), progress_bar() as update:
-            display = TrainingDisplay(update)
+            display = TrainingDisplay(update, "; raise --training.epochs to continue")
             update("reading the data", 0, None)
             for event in _reporting_setup_errors(train(config, resume=resume, overwrite=overwrite)):
                 display.show(event)
@@ -111,13 +112,15 @@ class TrainingDisplay:
 
     Args:
         update: moves the progress bar.
+        how_to_extend: what the message about a run that has all its epochs adds, such as the option
+            that continues it.
     """
 
     # Weight of the newest step in the running mean of the loss, so about the last 20 steps count.
     _SMOOTHING = 0.05
 
-    def __init__(self, update: Update) -> None:
-        self._update = update
+    def __init__(self, update: Update, how_to_extend: str = "") -> None:
+        self._update, self._how_to_extend = update, how_to_extend
         self._first_epoch = 1
         self._epochs = 0
         self._dev_sentences = 0
@@ -131,23 +134,17 @@ class TrainingDisplay:
             case Started():
                 self._epochs, self._dev_sentences = event.epochs, event.dev_sentences
                 self._first_epoch, self._loss = event.first_epoch, None
-                dev = f", {event.dev_sentences} for dev" if event.dev_sentences else ""
-                first = event.first_epoch
-                resumed = f", continuing with epoch {first}" if first > 1 else ""
-                print(
-                    f"{event.output}: {event.sentences} sentences{dev}; {event.labels} labels, "
-                    f"{event.words} words, {event.parameters} parameters on {event.device}{resumed}"
-                )
+                self._print_start(event)
             case Step():
                 self._show_step(event)
             case Epoch():
                 score = (
                     f"  {event.metric} {percent(event.score)}" if event.score is not None else ""
                 )
-                best = " *" if event.improved and score else ""
+                best = "  best so far" if event.improved and score else ""
                 print(
-                    f"epoch {event.epoch}/{event.epochs}  loss {event.loss:.4f}{score}{best}  "
-                    f"{event.seconds + event.dev_seconds:.1f} s"
+                    f"epoch {event.epoch}/{event.epochs}  loss {event.loss:.4f}{score}  "
+                    f"time {event.seconds + event.dev_seconds:.1f} s{best}"
                 )
             case Finished():
                 dev_score = event.best_score
@@ -156,6 +153,24 @@ class TrainingDisplay:
                     f"{event.model}: the model of epoch {event.best_epoch}{score} ({event.reason})"
                 )
         sys.stdout.flush()  # someone may be following the output through a pipe
+
+    def _print_start(self, event: Started) -> None:
+        last = event.first_epoch - 1
+        if event.reason == "done":
+            print(
+                f"{event.output} is finished ({last} of {event.epochs} epochs){self._how_to_extend}"
+            )
+        elif event.reason is not None:
+            print(
+                f"{event.output} is finished ({event.reason} after {last} of {event.epochs} epochs)"
+            )
+        else:
+            dev = f", {event.dev_sentences} for dev" if event.dev_sentences else ""
+            resumed = f", continuing with epoch {event.first_epoch}" if last else ""
+            print(
+                f"{event.output}: {event.sentences} sentences{dev}; {event.labels} labels, "
+                f"{event.words} words, {event.parameters} parameters on {event.device}{resumed}"
+            )
 
     def _show_step(self, step: Step) -> None:
         """Advance the bar, which covers all epochs of this process; show the running mean loss."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from .suggestions import did_you_mean
+from ..suggestions import did_you_mean
 
 __all__ = [
     "COUNT",

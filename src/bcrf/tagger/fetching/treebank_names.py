@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..suggestions import did_you_mean
+from ...suggestions import did_you_mean
 
 __all__ = ["DEFAULT_RELEASE", "TREEBANKS", "unknown_treebank"]
 

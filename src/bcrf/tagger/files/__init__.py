@@ -19,6 +19,7 @@ from .regular_files import (
     read_limited,
     sha256,
     sha256_of_bytes,
+    sha256_of_parts,
     sha256_of_stream,
 )
 
@@ -41,6 +42,7 @@ __all__ = [
     "report_write_errors",
     "sha256",
     "sha256_of_bytes",
+    "sha256_of_parts",
     "sha256_of_stream",
     "sync",
     "sync_tree",

@@ -6,10 +6,18 @@ import errno
 import hashlib
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["open_regular", "read_limited", "sha256", "sha256_of_bytes", "sha256_of_stream"]
+__all__ = [
+    "open_regular",
+    "read_limited",
+    "sha256",
+    "sha256_of_bytes",
+    "sha256_of_parts",
+    "sha256_of_stream",
+]
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
@@ -46,8 +54,17 @@ def sha256(path: Path) -> str:
 
 def sha256_of_stream(stream: BinaryIO) -> str:
     """Return the SHA-256 of the rest of a stream, in hexadecimal."""
+    return sha256_of_parts(iter(lambda: stream.read(1 << 20), b""))
+
+
+def sha256_of_parts(parts: Iterable[bytes]) -> str:
+    """Return the SHA-256 of the concatenated parts, in hexadecimal.
+
+    >>> sha256_of_parts([b"a", b"b"]) == sha256_of_bytes(b"ab")
+    True
+    """
     total = hashlib.sha256()
-    while part := stream.read(1 << 20):
+    for part in parts:
         total.update(part)
     return total.hexdigest()
 
@@ -58,4 +75,4 @@ def sha256_of_bytes(content: bytes) -> str:
     >>> sha256_of_bytes(b"")[:8]
     'e3b0c442'
     """
-    return hashlib.sha256(content).hexdigest()
+    return sha256_of_parts([content])

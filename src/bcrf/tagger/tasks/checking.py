@@ -21,7 +21,7 @@ from .task import Example, Task
 
 __all__ = ["FileReport", "Overlap", "Report", "check", "check_gold_labels"]
 
-# How many unknown labels a message names; further ones are only counted.
+# How many labels a message names; further ones are only counted.
 _NAMED_LABELS = 10
 
 
@@ -244,15 +244,21 @@ def check_gold_labels(task: Task, examples: Sequence[Example], file: str) -> str
     unknown = [(label, count) for label, count in counts.most_common() if label not in known]
     if not unknown:
         return _warn_of_no_mentions(counts, file) if isinstance(task, Ner) else None
-    named = ", ".join(f"{label} ({count})" for label, count in unknown[:_NAMED_LABELS])
-    more = f" and {len(unknown) - _NAMED_LABELS} more" if len(unknown) > _NAMED_LABELS else ""
-    message = f"the model does not know the tags {named}{more}"
+    tags, these = ("tag", "this tag") if len(unknown) == 1 else ("tags", "these tags")
+    named = _enumerate([f"{label} ({count})" for label, count in unknown])
+    message = f"the model does not know the {tags} {named}"
     if not counts.keys() & (known - {"O"}):
-        expected = ", ".join(task.labels[:_NAMED_LABELS])
+        expected = _enumerate(task.labels)
         raise DataError(
             file, None, f"{message}; it knows {expected}; check that the file is for this task"
         )
-    return f"{file}: {message}; words with these tags count as errors"
+    return f"{file}: {message}; words with {these} count as errors"
+
+
+def _enumerate(labels: Sequence[str]) -> str:
+    """Return the first labels, and how many more there are: "A, B and 3 more"."""
+    more = len(labels) - _NAMED_LABELS
+    return ", ".join(labels[:_NAMED_LABELS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _warn_of_no_mentions(counts: Counter[str], file: str) -> str | None:

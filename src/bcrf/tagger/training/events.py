@@ -9,7 +9,7 @@ __all__ = ["Epoch", "Event", "Finished", "Started", "Step"]
 
 @dataclass(frozen=True)
 class Started:
-    """A training run has begun, or is resumed.
+    """A training run has begun, is resumed, or was finished before.
 
     Args:
         output: folder of the run.
@@ -24,6 +24,7 @@ class Started:
         epochs: epochs of the whole run.
         first_epoch: 1, or the epoch after the last saved one.
         best_score: best score of the epochs before `first_epoch`; None: there is none.
+        reason: why the run is over already, as in `Finished`; None: it is not.
     """
 
     output: str
@@ -39,6 +40,7 @@ class Started:
     epochs: int
     first_epoch: int
     best_score: float | None
+    reason: str | None = None
 
 
 @dataclass(frozen=True)

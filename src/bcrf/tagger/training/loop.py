@@ -330,6 +330,7 @@ class _Run:
             epochs=self.config.training.epochs,
             first_epoch=progress.epoch + 1,
             best_score=progress.best_score,
+            reason=progress.reason,
         )
 
     def _finished(self, progress: TrainingProgress) -> Finished:

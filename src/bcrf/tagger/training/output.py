@@ -132,6 +132,7 @@ class RunFolder:
             self._log.truncate(progress.log_size)
             if not progress.log_size:
                 values = dataclasses.asdict(started)
+                del values["reason"]  # a run without a log has not ended
                 values |= {"torch": torch.__version__, "threads": torch.get_num_threads()}
                 self._append("start", values | {"config": self.config.to_dict()})
             elif progress.is_extended:
@@ -174,6 +175,7 @@ class RunFolder:
             if epoch.improved:
                 with replace_folder(self.path / BEST) as folder:
                     tagger.write(folder)
+        with self._saving(progress, epoch.epoch if epoch.improved else None):
             last = self.path / LAST
             save_checkpoint(last, tagger, self.optimization, after, self.config, self.fingerprint)
         return after
@@ -182,13 +184,23 @@ class RunFolder:
         # A step does not wait for the disk; `JsonlLog.size` does so at the end of an epoch.
         self._log.append({"event": event, **values}, durable=False)
 
-    def _saving(self, progress: TrainingProgress) -> AbstractContextManager[None]:
-        """Add the number of the last saved epoch to errors of the system in the block."""
-        saved = (
-            f"epoch {progress.epoch} is saved; continue after it with --resume"
-            if progress.epoch
-            else "no epoch is saved yet"
-        )
+    def _saving(
+        self, progress: TrainingProgress, in_best: int | None = None
+    ) -> AbstractContextManager[None]:
+        """Add to errors of the system in the block what is saved, and what the user can do with it.
+
+        Args:
+            progress: the progress at the last state that is saved.
+            in_best: the epoch of the best model if it is later than that state; else None.
+        """
+        if progress.epoch:
+            saved = f"epoch {progress.epoch} is saved; continue after it with --resume"
+        elif in_best is None:
+            saved = "no epoch is saved yet"
+        else:
+            saved = "no epoch can be continued yet"
+        if in_best is not None:
+            saved += f"; `{BEST}` holds the complete model of epoch {in_best}"
         failure = f"cannot save epoch {progress.epoch + 1}"
         return report_write_errors(self.path, failure, saved)
 

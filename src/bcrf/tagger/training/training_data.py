@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +13,7 @@ from torch import Tensor
 from ...chain import PAD
 from .. import InputReader, Inputs, Vocabularies, tasks
 from ..data import DataError, read
+from ..files import sha256_of_parts
 from ..nn import ModelConfig
 from ..nn.inputs import pad_masks
 from ..nn.padding import padded
@@ -65,13 +65,16 @@ class TrainingData:
 
     def fingerprint(self) -> str:
         """Return a checksum of the data; a run is resumed only if it is unchanged."""
-        total = hashlib.sha256(json.dumps(self.task.to_dict()).encode())
+        return sha256_of_parts(json.dumps(value).encode() for value in self._content())
+
+    def _content(self) -> Iterator[object]:
+        """Yield the task, and the tokens and labels of each sentence, as JSON can write them."""
+        yield self.task.to_dict()
         for example in [*self.train, *(self.dev or ())]:
             known = example.labels or [
                 None if labels is None else sorted(labels) for labels in example.allowed or ()
             ]
-            total.update(json.dumps([example.tokens, known]).encode())
-        return total.hexdigest()
+            yield [example.tokens, known]
 
 
 @dataclass(frozen=True, slots=True)

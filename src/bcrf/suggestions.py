@@ -1,7 +1,6 @@
 """Suggest the known name that a misspelt name was probably meant to be.
 
-This module does not import torch, because the command line reports misspelt options at once. The
-command line imports it only then: `import bcrf.cli` must not import `bcrf.tagger`.
+This module does not import torch, because the command line reports misspelt options at once.
 """
 
 from __future__ import annotations
