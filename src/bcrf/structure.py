@@ -6,11 +6,10 @@ library never writes constraints into a trainable parameter.
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,27 +23,6 @@ __all__ = ["Structure"]
 
 # The number of labels that a repr shows; large tag sets have hundreds.
 _SHOWN_LABELS = 8
-
-_Arguments = ParamSpec("_Arguments")
-_Result = TypeVar("_Result")
-
-
-def _explain_missing_scheme(
-    from_labels: Callable[_Arguments, _Result],
-) -> Callable[_Arguments, _Result]:
-    """Show the whole call in the error about a call without `scheme`; the signature stays."""
-
-    @functools.wraps(from_labels)
-    def checked(*args: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
-        scheme_is_given = "scheme" in options or len(args) > 2  # `args` begins with the class
-        if not scheme_is_given:
-            raise TypeError(
-                "from_labels() needs the tag scheme of the labels, such as "
-                'Structure.from_labels(config.id2label, "IOB2")'
-            )
-        return from_labels(*args, **options)
-
-    return checked
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
@@ -126,7 +104,6 @@ class Structure:
         object.__setattr__(self, "_stored", {})
 
     @classmethod
-    @_explain_missing_scheme
     def from_labels(
         cls,
         labels: Sequence[str] | Mapping[int, str] | Mapping[str, str],

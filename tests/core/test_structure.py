@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import pickle
 from collections.abc import Callable, Iterator
 from itertools import pairwise, product
@@ -214,10 +213,6 @@ def test_id2label_of_transformers_is_accepted(id_type: type) -> None:
     assert structure.labels == tuple(labels)
     assert torch.equal(structure.follow, expected.follow)
     assert torch.equal(structure.start, expected.start)
-    with pytest.raises(TypeError, match=r"Structure\.from_labels\(config.id2label, .IOB2.\)"):
-        Structure.from_labels(id2label)  # type: ignore[call-arg]
-    assert torch.equal(Structure.from_labels(id2label, scheme="BIO").follow, expected.follow)
-    assert "scheme" in inspect.signature(Structure.from_labels).parameters
     assert repr(structure).endswith("labels: O, B-PER, I-PER, B-T0, I-T0, B-T1, I-T1, B-T2, ...)")
 
 
