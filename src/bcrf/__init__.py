@@ -10,6 +10,8 @@ bcrf.loss(bcrf.Bregman(10), chain, tags).mean().backward()
 import importlib
 import typing
 
+from .compat.openmp import let_waiting_threads_sleep as _let_waiting_threads_sleep
+
 if typing.TYPE_CHECKING:
     from .chain import LinearChain
     from .checks import set_checks
@@ -83,6 +85,9 @@ _CORE = (
 )
 """The modules that `import bcrf` makes available as attributes. They define the public names,
 except `Tagger`, which needs more packages than torch."""
+
+
+_let_waiting_threads_sleep()  # here, because OpenMP reads the setting when torch is imported
 
 
 def __dir__() -> list[str]:

@@ -21,7 +21,7 @@ SOURCE = ROOT / "src" / "bcrf"
 # A module imports only from earlier layers, or from within its own package. `bcrf/__init__.py`
 # stands above them all.
 LAYERS: list[tuple[str, ...]] = [
-    ("compat.private_torch", "_native"),
+    ("compat.openmp", "compat.private_torch", "_native"),
     ("checks", "compat.caching"),
     ("compat.control_flow",),
     ("numerics",),

@@ -33,9 +33,6 @@ _USAGE_ERROR = 2
 # 128 + the number of the signal, as shells report it: SIGINT, SIGPIPE, SIGTERM.
 _INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 130, 141, 143
 
-# Each of these variables sets how long waiting OpenMP threads spin.
-_WAIT_VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-
 
 class _Terminated(KeyboardInterrupt):
     """Raised when SIGTERM arrives, so that a command ends as it does after Ctrl-C."""
@@ -51,7 +48,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: the arguments of the command line; None: those of this process.
     """
-    _let_waiting_threads_sleep()
     return run_reporting_errors(_run, arguments)
 
 
@@ -83,17 +79,6 @@ def run_reporting_errors(
         print(f"bcrf: error: {message}", file=sys.stderr)
         return 1
     return code
-
-
-def _let_waiting_threads_sleep() -> None:
-    """Set OpenMP's wait policy to passive, unless the user has chosen one.
-
-    By default, threads of libgomp that wait for each other spin for a while. If all cores are busy,
-    a spinning thread occupies the core that another thread needs to finish its work. Two threads
-    then take ten times as long as one. OpenMP reads the variable when torch is imported.
-    """
-    if "torch" not in sys.modules and not any(name in os.environ for name in _WAIT_VARIABLES):
-        os.environ["OMP_WAIT_POLICY"] = "passive"
 
 
 def _run(arguments: list[str]) -> int:
