@@ -243,11 +243,11 @@ template <class Real, int N, bool kShared> class ForwardBackwardBySentence {
             product(arcs(i), arc_stride(), T * arc_stride(), row(after_, i + 1), beta);
             max = load(after_max_ + (i + 1) * W);
         }
-        const Mask<Real> over = ends_ <= Real(i);  // sentences that have ended here
-        if (any(over)) {
+        const Mask<Real> has_ended = ends_ <= Real(i);
+        if (any(has_ended)) {
             const Vec<Real> one = splat(Real(1));
-            for (int64_t k = 0; k < T * W; k += W) store(beta + k, over ? one : load(beta + k));
-            max = over ? one : max;
+            for (int64_t k = 0; k < T * W; k += W) store(beta + k, has_ended ? one : load(beta + k));
+            max = has_ended ? one : max;
         }
         return weigh_message(beta, i, max, row(after_, i), after_max_);
     }

@@ -216,7 +216,7 @@ class Structure:
         return found
 
     def _store(self, key: object, value: object, example: Tensor) -> None:
-        """Store a value made of tensors such as `example`; tensors of a graph are not stored."""
+        """Store `value` under `key`, unless `example`, one of its tensors, belongs to a graph."""
         if not (torch.compiler.is_compiling() or in_transform()) and type(example) is Tensor:
             self._stored[key] = value
 

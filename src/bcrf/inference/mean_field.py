@@ -100,8 +100,8 @@ class MeanFieldSolution(FactorizedSolution):
         """<r, w> + H(r), a lower bound of A(w), where w has -`penalty` at removed transitions."""
         unary, pair = _finite_scores(self.chain, self._penalty)
         r = self.tag_probabilities()
-        present = self.log_r > -math.inf
-        gain = torch.where(present, unary, 0.0) - torch.where(present, self.log_r, 0.0)
+        is_possible = self.log_r > -math.inf
+        gain = torch.where(is_possible, unary, 0.0) - torch.where(is_possible, self.log_r, 0.0)
         pairs = (_expected(r[:, :-1], pair) * r[:, 1:]).sum(-1)
         pairs = torch.where(self.chain.mask[:, 1:], pairs, 0.0)
         return check_sums("value", (r * gain).sum((1, 2)) + pairs.sum(1))
