@@ -127,12 +127,17 @@ def test_mypy_refuses_misspelled_arguments(tmp_path: Path) -> None:
     names = ["BregmanCRF", "ExactCRF", "MeanFieldCRF", "TokenSoftmax", "CRF"]
     lines = ["import bcrf", *(f"bcrf.{name}(3, batch_first=True)" for name in names)]
     lines += [f"bcrf.{name}(3, batch_frist=True)" for name in names]
+    chain = "bcrf.LinearChain(torch.zeros(1, 2, 3))"
+    lines += ["import torch", f"{chain}.to(device='cpu')", f"{chain}.to(torch.float64)"]
+    lines += [f"{chain}.to(deivce='cpu')"]
     snippet = tmp_path / "snippet.py"
     snippet.write_text("\n".join(lines) + "\n")
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", str(snippet)], capture_output=True, text=True
     )
     errors = [line for line in done.stdout.splitlines() if "error:" in line]
-    assert len(errors) == len(names), done.stdout + done.stderr
-    for name, error in zip(names, errors, strict=True):
+    assert len(errors) == len(names) + 1, done.stdout + done.stderr
+    for name, error in zip(names, errors[:-1], strict=True):
         assert f'"batch_frist" for "{name}"' in error
+    assert '"deivce"' in errors[-1]
+    assert '"to" of "LinearChain"' in errors[-1]
