@@ -179,6 +179,11 @@ class Structure:
         """Return the same structure with its masks on `device`.
 
         The result is stored: a later call with this device copies nothing.
+
+        Example:
+            >>> from bcrf import Structure
+            >>> Structure(start=[True, False]).to("cpu").start.device
+            device(type='cpu')
         """
         device = torch.device(device)
         if device.index is None and device.type == "cuda":

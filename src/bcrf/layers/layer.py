@@ -200,7 +200,15 @@ class ChainLayer(nn.Module):
         return self
 
     def reset_parameters(self) -> None:
-        """Draw the parameters from the uniform distribution on -0.1..0.1."""
+        """Draw the parameters from the uniform distribution on -0.1..0.1.
+
+        Example:
+            >>> import bcrf
+            >>> layer = bcrf.ExactCRF(3)
+            >>> layer.reset_parameters()
+            >>> bool(layer.transitions.abs().max() <= 0.1)
+            True
+        """
         for parameter in (self.start_transitions, self.end_transitions, self.transitions):
             if parameter is not None:
                 nn.init.uniform_(parameter, -0.1, 0.1)
