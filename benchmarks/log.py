@@ -18,7 +18,8 @@ class BenchmarkLog:
     """A JSONL file of several runs.
 
     The field `row` is the kind of a row: "start", "speed", "growth", "depth", "memory", "tagging",
-    "launches", "model", "kernel" or "end". Other fields name the run, the commit and the command.
+    "launches", "model", "kernel", "threads" or "end". Other fields name the run, the commit and the
+    command.
 
     Args:
         path: path of the file; the file need not exist yet.

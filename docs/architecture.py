@@ -91,7 +91,7 @@ def levels(graph: dict[str, set[str]]) -> dict[str, int]:
     """The height of each box: one more than the highest box that it imports.
 
     Raises:
-        RecursionError: boxes import each other.
+        RecursionError: the imports form a cycle.
     """
 
     @functools.cache
@@ -112,7 +112,7 @@ def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
 
 
 def essential_arrows(graph: dict[str, set[str]]) -> list[tuple[str, str]]:
-    """The imports that do not follow from others."""
+    """Return the imports that no chain of other imports implies."""
     below = {box: reachable(graph, box) for box in graph}
     return [
         (box, target)

@@ -39,7 +39,7 @@ PATTERNS: dict[str, list[int]] = {
 HOLES = torch.tensor(list(PATTERNS.values())).bool()
 
 # Masks without a hole: per-pair scores of adjacent positions are all that is needed.
-SOLID = ("full", "right padding", "left padding", "first masked", "one", "nothing")
+PATTERNS_WITHOUT_HOLES = ("full", "right padding", "left padding", "first masked", "one", "nothing")
 
 
 def make(name: str, num_tags: int = T, seed: int = 0, **options: object) -> ChainLayer:

@@ -26,7 +26,7 @@ Fold = Literal["right", "half"]
 
 
 class Primal(NamedTuple):
-    """Maximum of <q, w> + H(q) over the polytope and where it is attained."""
+    """The maximum of <q, w> + H(q) over the polytope, and its maximiser."""
 
     value: float
     edge_marginals: Array  # [n-1, T, T]

@@ -232,7 +232,7 @@ def is_well_conditioned(solver: Solver, case: Case, exact: Answers) -> bool:
 
 
 def decoder_problems(case: Case, small: bool) -> list[str]:
-    """What is wrong with best sequences and their scores."""
+    """Return the defects of the best sequences and of their scores."""
     chain = case.chain
     wide, atol = chain.double(), allowance(chain)
     best = bcrf.viterbi(wide, "torch")[0]
@@ -254,11 +254,11 @@ def decoder_problems(case: Case, small: bool) -> list[str]:
 
 
 def _edges(chain: LinearChain) -> int:
-    """How many edges the derivatives by shared transitions are sums over; at least 1."""
+    """Return the number of edges over which the gradient by shared transitions is summed."""
     return max(int(chain.mask[:, 1:].sum()), 1)
 
 
 def largest(x: Tensor, where: Tensor | None = None) -> float:
-    """max |x|; infinite if something is not a number, 0 if there is nothing."""
+    """Return max |x|: inf if x has a NaN, 0 if x is empty."""
     x = x if where is None else torch.where(where, x, 0.0)
     return float(x.nan_to_num(torch.inf).abs().max()) if x.numel() else 0.0

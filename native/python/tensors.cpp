@@ -101,11 +101,11 @@ dl::Type type_of(DType dtype) {
 // Memory of freed result tensors, whichever thread freed them. The list is never destroyed, because tensors may
 // outlive it. It is off under the sanitizers, which must see every allocation.
 #ifdef BCRF_SANITIZE
-constexpr size_t kKept = 0;
+constexpr size_t kMaxKeptBytes = 0;
 #else
-constexpr size_t kKept = size_t(64) << 20;  // the gradients of a few large batches
+constexpr size_t kMaxKeptBytes = size_t(64) << 20;  // the gradients of a few large batches
 #endif
-FreeList& results = *new FreeList(kKept);
+FreeList& results = *new FreeList(kMaxKeptBytes);
 std::mutex results_mutex;
 
 // A result tensor: this header, followed by its elements in the same block of memory.

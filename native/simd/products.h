@@ -43,20 +43,21 @@ BCRF_INLINE void vector_times_block(
     BCRF_UNROLL for (int j = 0; j < N; ++j) store(out + j * W, even[j] + odd[j]);
 }
 
-// out[t] = sum_s x[s] rows[s][t]. Blocks of four vectors: their eight accumulators leave registers free.
+// out[t] = sum_s x[s] rows[s][t]. A block has four vectors, that is eight accumulators; more would not fit into the
+// 16 registers.
 template <class Real>
 BCRF_INLINE void vector_times_rows(
     const Real* rows, int64_t stride, int64_t T, int64_t P, const Real* x, Real* out) {
     constexpr int64_t W = lanes<Real>();
-    int64_t left = P / W;
-    while (left > 4) {
+    int64_t vectors_left = P / W;
+    while (vectors_left > 4) {
         vector_times_block<Real, 4>(rows, stride, T, x, out);
-        rows += 4 * W, out += 4 * W, left -= 4;
+        rows += 4 * W, out += 4 * W, vectors_left -= 4;
     }
-    if (left == 4) vector_times_block<Real, 4>(rows, stride, T, x, out);
-    if (left == 3) vector_times_block<Real, 3>(rows, stride, T, x, out);
-    if (left == 2) vector_times_block<Real, 2>(rows, stride, T, x, out);
-    if (left == 1) vector_times_block<Real, 1>(rows, stride, T, x, out);
+    if (vectors_left == 4) vector_times_block<Real, 4>(rows, stride, T, x, out);
+    if (vectors_left == 3) vector_times_block<Real, 3>(rows, stride, T, x, out);
+    if (vectors_left == 2) vector_times_block<Real, 2>(rows, stride, T, x, out);
+    if (vectors_left == 1) vector_times_block<Real, 1>(rows, stride, T, x, out);
 }
 
 template <class Real>

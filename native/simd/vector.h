@@ -165,8 +165,8 @@ template <class M> BCRF_INLINE bool any(M mask) {
     return (word[0] | word[1] | word[2] | word[3]) != 0;
 }
 
-// The bit patterns as signed integers. For numbers of one sign they are ordered as the numbers are, with
-// infinity and NaN above all others.
+// The bit patterns as signed integers. Among numbers of one sign, larger magnitudes have larger bit patterns;
+// infinity and NaN are the largest.
 template <class V> BCRF_INLINE auto bits_of(V x) {
     Mask<std::remove_reference_t<decltype(x[0])>> bits;
     std::memcpy(&bits, &x, sizeof bits);

@@ -1,4 +1,5 @@
-// Viterbi: the best path of a sentence, and the certificate that proves a path to be a best one without it.
+// Viterbi: the best path of a sentence, and the certificate that proves, without running Viterbi, that a path is a
+// best one.
 //
 // Both compute in double precision, so that rounding errors of long sums do not decide between paths. Tags are in
 // the lanes: arrays are [position][tag] with rows of P tags, matrices [from][to] with rows of P.
@@ -11,7 +12,8 @@ namespace {
 
 using bcrf::kPaddingTag;
 
-// Converts the transitions of an edge to double, rows of P. The padding is arbitrary: it only reaches padded tags.
+// Converts the transitions of an edge to double, in rows of P numbers. The padding is arbitrary: it only reaches
+// padded tags.
 template <class Score>
 BCRF_INLINE void convert_to_double(const Score* scores, int64_t T, int64_t P, double* out) {
     constexpr int64_t W = lanes<double>();

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, overload
 
 import torch
 from torch import Tensor
@@ -14,13 +13,17 @@ from torch import Tensor
 from .checks import (
     check_allowed,
     check_shapes,
+    check_tags,
     check_temperature,
     checked_lengths,
     checks_enabled,
+    sentence_index,
     tag_out_of_range,
+    target_dtype,
     working_scores,
 )
-from .compat.private_torch import register_pytree_node
+from .compat.chain_pytree import register_chain
+from .numerics.path_scores import path_scores
 from .structure import Structure
 
 __all__ = ["PAD", "LinearChain"]
@@ -195,28 +198,55 @@ class LinearChain:
 
     # New problems from this one
 
+    @overload
+    def to(self, dtype: torch.dtype, non_blocking: bool = ..., copy: bool = ...) -> LinearChain: ...
+
+    @overload
+    def to(
+        self,
+        device: torch.device | str | int | None = ...,
+        dtype: torch.dtype | None = ...,
+        non_blocking: bool = ...,
+        copy: bool = ...,
+    ) -> LinearChain: ...
+
+    @overload
+    def to(self, other: Tensor, non_blocking: bool = ..., copy: bool = ...) -> LinearChain: ...
+
     def to(self, *args: Any, **kwargs: Any) -> LinearChain:
         """Return the chain on another device or in another dtype; arguments as in `Tensor.to`.
 
         The dtype becomes the dtype of the marginals. Scores stay in float32 or float64.
+
+        Example:
+            >>> import torch, bcrf
+            >>> chain = bcrf.LinearChain(torch.zeros(1, 2, 3)).to(torch.bfloat16)
+            >>> chain.dtype, chain.unary.dtype
+            (torch.bfloat16, torch.float32)
         """
-        dtype = self.dtype
-        for argument in (*args, *kwargs.values()):
-            if isinstance(argument, torch.dtype):
-                dtype = argument
-            elif isinstance(argument, Tensor):
-                dtype = argument.dtype
-        if not dtype.is_floating_point:
-            raise TypeError(f"a chain holds floating point scores, not {dtype}")
+        dtype = target_dtype(self.dtype, (*args, *kwargs.values()))
         working = torch.promote_types(dtype, torch.float32)
         return self._map(lambda scores: scores.to(*args, **kwargs).to(working), dtype)
 
     def double(self) -> LinearChain:
-        """Return the chain with scores in float64."""
+        """Return the chain with scores in float64.
+
+        Example:
+            >>> import torch, bcrf
+            >>> bcrf.LinearChain(torch.zeros(1, 2, 3)).double().unary.dtype
+            torch.float64
+        """
         return self._map(torch.Tensor.double, torch.float64)
 
     def detach(self) -> LinearChain:
-        """Return the chain without gradients; it shares the memory of the scores."""
+        """Return the chain without gradients; it shares the memory of the scores.
+
+        Example:
+            >>> import torch, bcrf
+            >>> chain = bcrf.LinearChain(torch.zeros(1, 2, 3, requires_grad=True))
+            >>> chain.detach().requires_grad
+            False
+        """
         return self._map(torch.Tensor.detach, self.dtype)
 
     def __truediv__(self, tau: float | Tensor) -> LinearChain:
@@ -229,17 +259,7 @@ class LinearChain:
 
         An int selects a batch of one sentence.
         """
-        if isinstance(index, Tensor) and not index.dim() and index.dtype != torch.bool:
-            index = int(index)
-        elif hasattr(index, "__index__") and not isinstance(index, bool | Tensor):
-            index = operator.index(index)
-        if isinstance(index, int) and not isinstance(index, bool):
-            if not -self.batch_size <= index < self.batch_size:
-                raise IndexError(f"there is no sentence {index} in a batch of {self.batch_size}")
-            index %= self.batch_size
-            index = slice(index, index + 1)
-        if not isinstance(index, slice | list | Tensor):
-            raise TypeError(f"sentences are chosen by int, slice, list or tensor, not {index!r}")
+        index = sentence_index(index, self.batch_size)
         lengths = self.lengths[index]
         if lengths.dim() != 1:
             raise IndexError("sentences are chosen along one axis")
@@ -253,6 +273,12 @@ class LinearChain:
         """Return the problem without the tags for which `allowed` (bool [B, n, T]) is False.
 
         Partial labels have this form: one set of allowed tags per position.
+
+        Example:
+            >>> import torch, bcrf
+            >>> chain = bcrf.LinearChain(torch.tensor([[[0.0, 3.0, 1.0]]]))
+            >>> bcrf.viterbi(chain.restrict(torch.tensor([[[True, False, True]]])))[1]
+            tensor([[2]])
         """
         check_allowed(allowed, self.unary.shape)
         unary = torch.where(allowed.to(self.device), self.unary, -math.inf)
@@ -337,6 +363,12 @@ class LinearChain:
             tags: [..., B, n] integers; any values beyond the lengths, -100 for instance.
         Returns:
             [..., B]; -inf where a sequence uses a removed tag or transition.
+
+        Example:
+            >>> import torch, bcrf
+            >>> chain = bcrf.LinearChain(torch.tensor([[[1.0, 0.0], [0.0, 2.0]]]), torch.eye(2))
+            >>> chain.score(torch.tensor([[1, 1]]))  # 0 + 2 + 1
+            tensor([3.])
         """
         index = self.tag_index(tags)
         unary, transitions = self.path_scores(index)
@@ -346,31 +378,14 @@ class LinearChain:
 
     def path_scores(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Return unary [..., B, n] and transition [..., B, n-1] scores along tags [..., B, n]."""
-        lead = index.shape[:-2]
-        scores = self.unary.expand(*lead, *self.unary.shape)
-        unary = scores.gather(-1, index.unsqueeze(-1)).squeeze(-1)
-        before, after = index[..., :-1], index[..., 1:]
-        transitions = self.constrained_transitions()
-        if transitions is None:
-            return unary, unary.new_zeros(before.shape)
-        if transitions.dim() == 2:
-            return unary, transitions[before, after]
-        sentence = torch.arange(self.batch_size, device=self.device).unsqueeze(1)
-        edge = torch.arange(before.shape[-1], device=self.device)
-        return unary, transitions[sentence, edge, before, after]
+        return path_scores(self.unary, self.constrained_transitions(), index)
 
     def tag_index(self, tags: Tensor) -> Tensor:
         """Return `tags` [..., B, n] as int64 indices, 0 beyond the lengths.
 
         Raise if `tags` are no integers, have the wrong shape, or are out of range.
         """
-        if not isinstance(tags, Tensor):
-            raise TypeError(f"tags must be a tensor, got {type(tags).__name__}")
-        expected = self.unary.shape[:2]
-        if tags.shape[-2:] != expected:
-            raise ValueError(f"tags must be [..., B, n] = {list(expected)}, got {list(tags.shape)}")
-        if tags.dtype == torch.bool or tags.is_floating_point() or tags.is_complex():
-            raise TypeError(f"tags must be integers, got {tags.dtype}")
+        check_tags(tags, self.unary.shape[:2])
         tags = tags.to(self.device, torch.int64)
         index = torch.where(self.mask, tags, 0)
         if checks_enabled(self.unary):
@@ -380,7 +395,13 @@ class LinearChain:
         return index
 
     def pad(self, tags: Tensor) -> Tensor:
-        """Return `tags` [..., B, n] with -100 beyond the lengths."""
+        """Return `tags` [..., B, n] with -100 beyond the lengths.
+
+        Example:
+            >>> import torch, bcrf
+            >>> bcrf.LinearChain(torch.zeros(1, 3, 2), lengths=[2]).pad(torch.tensor([[0, 1, 1]]))
+            tensor([[   0,    1, -100]])
+        """
         return torch.where(self.mask, tags, PAD)
 
     # Copies: they skip the checks of the constructor, and keep the caller's dtype
@@ -420,25 +441,4 @@ class LinearChain:
         return chain
 
 
-def _flatten(chain: LinearChain) -> tuple[list[Any], _Context]:
-    # The leaves do not include the structure. It is applied to the scores, which then hold -inf.
-    finite = chain.finite and chain.structure is None
-    return [chain.unary, chain.transitions, chain.lengths], (chain.dtype, finite)
-
-
-def _unflatten(leaves: Iterable[Any], context: _Context) -> LinearChain:
-    unary, transitions, lengths = leaves
-    dtype, finite = context
-    return LinearChain._new(unary, transitions, lengths, dtype, None, finite)
-
-
-_Context = tuple[torch.dtype, bool]
-
-register_pytree_node(
-    LinearChain,
-    ("unary", "transitions", "lengths"),
-    _flatten,
-    _unflatten,
-    to_dumpable_context=lambda context: [str(context[0]).removeprefix("torch."), context[1]],
-    from_dumpable_context=lambda stored: (getattr(torch, stored[0]), stored[1]),
-)
+register_chain(LinearChain)

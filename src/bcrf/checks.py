@@ -8,10 +8,11 @@ the CPU only. `set_checks` changes this.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 from numbers import Real
 from types import TracebackType
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, SupportsIndex
 
 import torch
 from torch import Tensor
@@ -24,11 +25,14 @@ __all__ = [
     "check_count",
     "check_number",
     "check_shapes",
+    "check_tags",
     "check_temperature",
     "checked_lengths",
     "checks_enabled",
+    "sentence_index",
     "set_checks",
     "tag_out_of_range",
+    "target_dtype",
     "values_readable",
     "working_scores",
 ]
@@ -154,6 +158,46 @@ def check_allowed(allowed: Tensor, shape: Sequence[int], axes: str = "[B, n, T]"
         raise TypeError(f"allowed must be a bool tensor, got {kind}")
     if allowed.shape != shape:
         raise ValueError(f"allowed must be {axes} = {list(shape)}, got {list(allowed.shape)}")
+
+
+def check_tags(tags: Tensor, shape: Sequence[int]) -> None:
+    """Raise unless `tags` is an integer tensor whose last two axes have this shape, [B, n]."""
+    if not isinstance(tags, Tensor):
+        raise TypeError(f"tags must be a tensor, got {type(tags).__name__}")
+    if tags.shape[-2:] != shape:
+        raise ValueError(f"tags must be [..., B, n] = {list(shape)}, got {list(tags.shape)}")
+    if tags.dtype == torch.bool or tags.is_floating_point() or tags.is_complex():
+        raise TypeError(f"tags must be integers, got {tags.dtype}")
+
+
+def sentence_index(
+    index: SupportsIndex | slice | list[int] | Tensor, size: int
+) -> slice | list[int] | Tensor:
+    """Return an index of sentences of a batch of `size`; an int becomes a slice of one sentence."""
+    if isinstance(index, Tensor) and not index.dim() and index.dtype != torch.bool:
+        index = int(index)
+    elif hasattr(index, "__index__") and not isinstance(index, bool | Tensor):
+        index = operator.index(index)
+    if isinstance(index, int) and not isinstance(index, bool):
+        if not -size <= index < size:
+            raise IndexError(f"there is no sentence {index} in a batch of {size}")
+        index %= size
+        index = slice(index, index + 1)
+    if not isinstance(index, slice | list | Tensor):
+        raise TypeError(f"sentences are chosen by int, slice, list or tensor, not {index!r}")
+    return index
+
+
+def target_dtype(dtype: torch.dtype, arguments: Iterable[object]) -> torch.dtype:
+    """Return the dtype of scores of `dtype` after `Tensor.to` with these arguments."""
+    for argument in arguments:
+        if isinstance(argument, torch.dtype):
+            dtype = argument
+        elif isinstance(argument, Tensor):
+            dtype = argument.dtype
+    if not dtype.is_floating_point:
+        raise TypeError(f"a chain holds floating point scores, not {dtype}")
+    return dtype
 
 
 def check_shapes(unary: Tensor, transitions: Tensor | None) -> None:

@@ -179,6 +179,11 @@ class Structure:
         """Return the same structure with its masks on `device`.
 
         The result is stored: a later call with this device copies nothing.
+
+        Example:
+            >>> from bcrf import Structure
+            >>> Structure(start=[True, False]).to("cpu").start.device
+            device(type='cpu')
         """
         device = torch.device(device)
         if device.index is None and device.type == "cuda":
@@ -216,7 +221,7 @@ class Structure:
         return found
 
     def _store(self, key: object, value: object, example: Tensor) -> None:
-        """Store a value made of tensors such as `example`; tensors of a graph are not stored."""
+        """Store `value` under `key`, unless `example`, one of its tensors, belongs to a graph."""
         if not (torch.compiler.is_compiling() or in_transform()) and type(example) is Tensor:
             self._stored[key] = value
 

@@ -148,29 +148,52 @@ def test_help_is_quick(arguments, seconds):
     assert min(times) < seconds
 
 
-@pytest.mark.parametrize(
-    ("variable", "value"), [(None, None), ("OMP_WAIT_POLICY", "active"), ("GOMP_SPINCOUNT", "7")]
-)
-def test_waiting_threads_sleep_unless_the_user_decides(variable, value):
-    """The variable is set before torch is imported, because torch loads OpenMP."""
-    probe = """
-import os, sys
-from bcrf.cli import main
-main([])
-assert "torch" not in sys.modules
-print({name: os.environ.get(name) for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")})
+WAIT_VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+
+
+def wait_variables_after(code: str, **given: str) -> dict[str, str]:
+    """Return the variables of OpenMP's wait policy after `code` has run in a new process."""
+    probe = f"""
+import os
+{code}
+print(*(f"{{name}}={{os.environ[name]}}" for name in {WAIT_VARIABLES} if name in os.environ))
 """
-    names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-    environment = {name: text for name, text in os.environ.items() if name not in names}
-    if variable is not None:
-        environment[variable] = value
-    output = subprocess.run(
-        [sys.executable, "-c", probe], capture_output=True, text=True, check=True, env=environment
-    ).stdout
-    expected = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": None}
-    if variable is not None:
-        expected = {"OMP_WAIT_POLICY": None, "GOMP_SPINCOUNT": None, variable: value}
-    assert output.splitlines()[-1] == str(expected)
+    environment = {name: text for name, text in os.environ.items() if name not in WAIT_VARIABLES}
+    done = subprocess.run(
+        [sys.executable, "-c", probe],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        env=environment | given,
+    )
+    return dict(word.split("=") for word in done.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import sys; from bcrf.cli import main; main([]); assert 'torch' not in sys.modules",
+        "import reproduction.__main__ as program; program.main(['none', '--data', 'none'])",
+    ],
+)
+@pytest.mark.parametrize("given", [{}, {"OMP_WAIT_POLICY": "active"}, {"GOMP_SPINCOUNT": "7"}])
+def test_waiting_threads_sleep_unless_the_user_decides(code: str, given: dict[str, str]) -> None:
+    """The variable is set before torch is imported, because torch loads OpenMP."""
+    expected = given or {"OMP_WAIT_POLICY": "passive"}
+    assert wait_variables_after(code, **given) == expected
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import bcrf; bcrf.loss",  # the policy is the user's: idle machines want spinning threads
+        # It would have no effect on this process, but on those that it starts.
+        "import torch; from bcrf.cli import main; main([])",
+    ],
+)
+def test_the_wait_policy_is_left_alone_by_the_library_and_after_torch(code: str) -> None:
+    assert wait_variables_after(code) == {}
 
 
 def test_the_console_script_calls_main():

@@ -1,4 +1,7 @@
-"""How many Python functions and files a loss passes through before it reaches the extension."""
+"""Count the Python functions and files of `bcrf.loss` before it reaches the extension.
+
+`tests/layers/test_cost.py` counts those of the layers.
+"""
 
 from __future__ import annotations
 

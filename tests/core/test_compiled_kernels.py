@@ -66,8 +66,8 @@ def test_no_graph_has_a_loop_on_a_value(
     chain = LinearChain(*scores, arrays.lengths, structure=rules)
     tags = bcrf.viterbi(chain)[1]
     arguments = (*scores, chain.lengths, tags)
-    fast = torch.compile(loss, fullgraph=True, backend=record, dynamic=dynamic)
-    found, expected = fast(*arguments), loss(*arguments)
+    compiled_loss = torch.compile(loss, fullgraph=True, backend=record, dynamic=dynamic)
+    found, expected = compiled_loss(*arguments), loss(*arguments)
     assert_close(found, expected, rtol=1e-4, atol=1e-5)
     gradients = [torch.autograd.grad(x.sum(), scores) for x in (found, expected)]
     assert_close(*gradients, rtol=1e-4, atol=1e-5)
@@ -104,8 +104,8 @@ def kernels(pairs: str, structure: Structure | None) -> tuple[int, int]:
         return value, *torch.autograd.grad(value, (unary, transitions))
 
     with torch._inductor.config.patch(_post_fusion_custom_pass=count, force_disable_caches=True):
-        fast = torch.compile(loss, fullgraph=True, dynamic=False)
-        found, sources = run_and_get_code(lambda: step(fast))
+        compiled_loss = torch.compile(loss, fullgraph=True, dynamic=False)
+        found, sources = run_and_get_code(lambda: step(compiled_loss))
     assert_close(found, step(loss), rtol=1e-4, atol=1e-4)
     functions = sum(len(re.findall(r"^\s+cpp_fused\w*\(", code, re.MULTILINE)) for code in sources)
     assert functions <= 2  # the loss and the gradient

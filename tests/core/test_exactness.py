@@ -285,11 +285,11 @@ def test_low_temperature_bounds_the_maximum(case: Case) -> None:
     """Prop. 1, corrected: max <= tau B(w / tau) <= max + tau H_max."""
     chain, parts = problem(case)
     best = torch.tensor([oracles.best_paths(*s, 1)[0][0] for s in parts], dtype=torch.float64)
-    spread = torch.tensor([oracles.max_entropy_bound(*s) for s in parts], dtype=torch.float64)
+    max_entropy = torch.tensor([oracles.max_entropy_bound(*s) for s in parts], dtype=torch.float64)
     for tau in (1.0, 0.3, 0.1, 0.03):
         value = tau * Bregman(20000, tolerance=1e-9)(chain / tau).value
         assert (value >= best - TOLERANCE).all()
-        assert (value <= best + tau * spread + TOLERANCE).all()
+        assert (value <= best + tau * max_entropy + TOLERANCE).all()
 
 
 @on(FEW)

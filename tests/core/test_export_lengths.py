@@ -86,12 +86,12 @@ def loss_of(name: str) -> Callable[..., Tensor]:
 )
 def test_losses_of_all_sizes_compile_once(name: str, kind: Pairs) -> None:
     loss = loss_of(name)
-    fast, counter = compiled(loss, "aot_eager", dynamic=True)
+    compiled_loss, counter = compiled(loss, "aot_eager", dynamic=True)
     graphs = []
     for batch, n in SIZES:
         chain = ragged(batch, n, kind)
         gold = any_path(chain)
-        assert_close(step(fast, chain, gold), step(loss, chain, gold))
+        assert_close(step(compiled_loss, chain, gold), step(loss, chain, gold))
         graphs.append(counter.frame_count)
     assert graphs[-1] == graphs[0]
 
@@ -100,7 +100,7 @@ def test_losses_of_all_sizes_compile_once(name: str, kind: Pairs) -> None:
 def test_one_graph_if_only_the_length_is_marked(name: str) -> None:
     """The cheapest to compile: batch and tags are numbers. Scores are large, arcs removed."""
     loss = loss_of(name)
-    fast, counter = compiled(loss, "aot_eager")
+    compiled_loss, counter = compiled(loss, "aot_eager")
     for n in (6, 4, 13):
         chain = problem(n, [n, n - 2, 1], TAGS, "shared", torch.float64, removed=0.3, scale=100.0)
         gold = any_path(chain)
@@ -115,7 +115,7 @@ def test_one_graph_if_only_the_length_is_marked(name: str) -> None:
             value = run(with_scores(chain, scores), gold)
             return value, *torch.autograd.grad(value.sum(), scores)
 
-        assert_close(marked_loss(fast), marked_loss(loss))
+        assert_close(marked_loss(compiled_loss), marked_loss(loss))
     assert counter.frame_count == 1
 
 
@@ -124,11 +124,11 @@ def test_one_graph_if_only_the_length_is_marked(name: str) -> None:
 def test_one_more_graph_if_torch_has_to_find_out(name: str) -> None:
     """Without any mark the first graph is for its length, the second for all."""
     loss = loss_of(name)
-    fast, counter = compiled(loss, "aot_eager")
+    compiled_loss, counter = compiled(loss, "aot_eager")
     for n in (7, 4, 5, 12, 33):
         chain = ragged(4, n)
         gold = any_path(chain)
-        assert_close(step(fast, chain, gold), step(loss, chain, gold))
+        assert_close(step(compiled_loss, chain, gold), step(loss, chain, gold))
     assert counter.frame_count == 2
 
 
@@ -138,11 +138,11 @@ def test_one_more_graph_if_torch_has_to_find_out(name: str) -> None:
 )
 def test_inductor(name: str, kind: Pairs) -> None:
     loss = loss_of(name)
-    fast, counter = compiled(loss, "inductor", dynamic=True)
+    compiled_loss, counter = compiled(loss, "inductor", dynamic=True)
     for batch, n in SIZES[:4]:
         chain = ragged(batch, n, kind)
         gold = any_path(chain)
-        assert_close(step(fast, chain, gold), step(loss, chain, gold))
+        assert_close(step(compiled_loss, chain, gold), step(loss, chain, gold))
     assert counter.frame_count == 1
 
 
@@ -169,11 +169,11 @@ def everything(chain: LinearChain, allowed: Tensor) -> dict[str, Any]:
 def test_everything_else_compiles_once(kind: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:
     # `entropy` and `kl` take the compiled kernels where they can.
     monkeypatch.setattr(bcrf.kernels.native, "UNAVAILABLE", "not here")
-    fast, counter = compiled(everything, "eager", dynamic=True)
+    compiled_loss, counter = compiled(everything, "eager", dynamic=True)
     for batch, n in SIZES:
         chain = ragged(batch, n, kind)
         allowed = allowed_with(chain, any_path(chain))
-        assert_close(fast(chain, allowed), everything(chain, allowed))
+        assert_close(compiled_loss(chain, allowed), everything(chain, allowed))
     assert counter.frame_count == 1
 
 
@@ -195,17 +195,17 @@ def test_short_sentences_compile(n: int, kind: Pairs) -> None:
         return *best, SOLVERS["crf"](chain).tag_marginals, SOLVERS["bregman"](chain).edge_marginals
 
     chain = problem(n, [n, n // 2], TAGS, kind, torch.float64)
-    fast, _ = compiled(answers, "eager", dynamic=False)
-    assert_close(fast(chain), answers(chain))
+    compiled_loss, _ = compiled(answers, "eager", dynamic=False)
+    assert_close(compiled_loss(chain), answers(chain))
 
 
 @torch.no_grad()
 def test_loops_are_unrolled_where_torch_is_older(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control_flow, "HAS_LOOPS", False)
-    fast, counter = compiled(loss_of("crf"), "eager", dynamic=False)
+    compiled_loss, counter = compiled(loss_of("crf"), "eager", dynamic=False)
     chain = problem(0, [4, 2], TAGS, "shared", torch.float64, removed=0.3)
     gold = any_path(chain)
-    assert_close(fast(chain, gold), loss_of("crf")(chain, gold))
+    assert_close(compiled_loss(chain, gold), loss_of("crf")(chain, gold))
     (graph,) = counter.graphs
     assert not any("scan" in str(node.target) for node in graph.graph.nodes)
 
@@ -213,11 +213,11 @@ def test_loops_are_unrolled_where_torch_is_older(monkeypatch: pytest.MonkeyPatch
 # The trim
 
 
-def trims(problems: Sequence[tuple[Tensor, Tensor, Tensor]]) -> None:
+def check_live_tags_in_graph(problems: Sequence[tuple[Tensor, Tensor, Tensor]]) -> None:
     """Live tags in a graph are those that eager mode finds."""
-    fast, counter = compiled(live_tags, "eager", dynamic=True)
+    compiled_loss, counter = compiled(live_tags, "eager", dynamic=True)
     for nodes, pairs, lengths in problems:
-        assert torch.equal(fast(nodes, pairs, lengths), live_tags(nodes, pairs, lengths))
+        assert torch.equal(compiled_loss(nodes, pairs, lengths), live_tags(nodes, pairs, lengths))
     assert counter.frame_count == 1
 
 
@@ -232,7 +232,7 @@ def test_live_tags_in_a_graph(kind: Pairs) -> None:
         pairs = torch.rand(arrays.transitions.shape, generator=generator) < 0.3
         assert arrays.lengths is not None
         problems.append((nodes, pairs, arrays.lengths))
-    trims(problems)
+    check_live_tags_in_graph(problems)
     lost = [bool(((n > 0) & ~live_tags(*p, n).any(-1).any(-1)).any()) for *p, n in problems]
     assert {*lost} == {True, False}  # some sentences have no path left
 
@@ -247,4 +247,4 @@ def test_a_death_travels_as_far_as_it_has_to() -> None:
         nodes[1, -1, 0] = nodes[1, 0, (2 - n) % TAGS] = False  # on different paths
         problems.append((nodes, circle, torch.tensor([n, n, n - 1])))
         assert live_tags(*problems[-1]).sum(-1)[:, 1].tolist() == [TAGS - 1, TAGS - 2, TAGS]
-    trims(problems)
+    check_live_tags_in_graph(problems)

@@ -68,7 +68,7 @@ def generic(chain: LinearChain, tags: Tensor, iterations: int, initial: Initial)
     """The loss by operations that autograd sees, as in a graph."""
     unary, pair = mean_field._finite_scores(chain, 2.0)
     log_r = mean_field._run_updates(unary, pair, chain.mask[:, 1:], iterations, initial)
-    return bcrf.inference.mean_field.MeanFieldSolution(chain, log_r, 2.0).loss(tags)
+    return bcrf.inference.mean_field.MeanFieldSolution(chain, bcrf.MeanField(), log_r).loss(tags)
 
 
 @pytest.mark.parametrize(

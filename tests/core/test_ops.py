@@ -82,7 +82,7 @@ def test_all_others(kind: Pairs, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("shape", [(0, 3, 2), (2, 0, 2), (2, 1, 1), (0, 0, 3)])
 @each_kind
-def test_shapes_of_nothing(shape: tuple[int, int, int], kind: Pairs) -> None:
+def test_operators_accept_empty_tensors(shape: tuple[int, int, int], kind: Pairs) -> None:
     batch, n, tags = shape
     unary = torch.zeros(shape)
     edges = (tags, tags) if kind == "shared" else (batch, max(n - 1, 0), tags, tags)

@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch.autograd import forward_ad
 from torch.fx.experimental import symbolic_shapes
 from torch.testing import assert_close
 
@@ -38,6 +39,20 @@ NO_INTERNALS = {
     "torch.nn.Module._apply",
     "torch.nn.Module._load_from_state_dict",
     "torch.Tensor._values",
+}
+
+
+# Programs beside the package, and the private names that they use, each with its reason.
+PROGRAMS = ("benchmarks", "campaign", "examples", "measurement", "reproduction")
+_DISPATCH = "torch.utils._python_dispatch.TorchDispatchMode"
+_LEAVES = "torch.utils._pytree.tree_leaves"
+_FAKE = "torch._subclasses.fake_tensor.FakeTensorMode"
+INTERNALS_OF_PROGRAMS = {
+    ("depth.py", _DISPATCH): "sees every operation; torch has no public way",
+    ("launches.py", _DISPATCH): "sees every operation; torch has no public way",
+    ("depth.py", _LEAVES): "finds the tensors among the arguments of an operation",
+    ("launches.py", _LEAVES): "finds the tensors among the arguments of an operation",
+    ("depth.py", _FAKE): "runs code on tensors whose values cannot be read",
 }
 
 
@@ -93,11 +108,15 @@ def test_private_names_are_used_in_one_module() -> None:
     def private(name: str) -> bool:
         return any(part.startswith("_") and part[:2] != "__" for part in name.split("."))
 
-    folders = (torch_floor.SOURCE, ROOT / "reproduction")
+    allowed_in_use = set()
+    folders = (torch_floor.SOURCE, *(ROOT / name for name in PROGRAMS))
     for path in (path for folder in folders for path in folder.rglob("*.py")):
         if path.name != "private_torch.py":
-            names, _ = names_in(path.read_text(encoding="utf-8"))
-            assert not [name for name in names if private(name)], path
+            found = {name for name in names_in(path.read_text("utf-8"))[0] if private(name)}
+            allowed = {(path.name, name) for name in found} & INTERNALS_OF_PROGRAMS.keys()
+            assert found == {name for _, name in allowed}, path
+            allowed_in_use |= allowed
+    assert allowed_in_use == INTERNALS_OF_PROGRAMS.keys()
     own, attributes = names_in(Path(private_torch.__file__).read_text(encoding="utf-8"))
     assert {name for name in used_names() if private(name)} - NO_INTERNALS <= own
     assert not attributes & {"_C", "_pytree"}
@@ -118,6 +137,49 @@ def test_a_missing_probe_is_named(name: str, monkeypatch: pytest.MonkeyPatch) ->
     assert private_torch.missing_probe() is None
     monkeypatch.delattr(f"torch.{name}")
     assert private_torch.missing_probe() == f"torch.{name}"
+
+
+class Without:
+    """A module that lacks one of the attributes below it, such as "_C._get_tracing_state"."""
+
+    def __init__(self, module: object, name: str) -> None:
+        self.module, self.name = module, name
+
+    def __getattr__(self, key: str) -> object:
+        first, _, rest = self.name.partition(".")
+        if key == self.name:
+            raise AttributeError(key)
+        found = getattr(self.module, key)
+        return Without(found, rest) if key == first else found
+
+
+def check_losses() -> None:
+    """Check that losses and their gradients are finite, and losses are positive."""
+    unary = torch.randn(2, 5, 3, dtype=torch.float64, requires_grad=True)
+    chain = bcrf.LinearChain(unary, torch.zeros(3, 3, dtype=torch.float64), [5, 2])
+    for solver in (bcrf.ForwardBackward(), bcrf.Bregman(), bcrf.MeanField()):
+        value = bcrf.loss(solver, chain, torch.zeros(2, 5, dtype=torch.int64)).sum()
+        (grad,) = torch.autograd.grad(value, unary)
+        assert bool(value > 0)
+        assert bool(grad.isfinite().all())
+
+
+@pytest.mark.parametrize("name", private_torch._PROBES)
+def test_eager_mode_needs_no_probe(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the package lacks the probe: torch itself calls some of them in every operation."""
+    monkeypatch.setattr(private_torch, "torch", Without(torch, name))
+    in_forward_ad = name.removeprefix("autograd.forward_ad.")
+    monkeypatch.setattr(private_torch, "forward_ad", Without(forward_ad, in_forward_ad))
+    assert private_torch.missing_probe() == f"torch.{name}"
+    monkeypatch.setattr(private_torch, "_CANNOT_TELL", True)  # as an import would find
+    assert private_torch.must_stay_in_torch()
+    assert private_torch.in_function_transform()
+    assert private_torch.is_legacy_batched(torch.zeros(1))
+    assert not private_torch.in_vmap()
+    assert kernels.select_backend("auto", torch.zeros(1)) == "torch"
+    check_losses()
+    mask = torch.tensor([[1, 0, 1, 1]])
+    assert len(bcrf.BregmanCRF(3).decode(torch.zeros(1, 4, 3), mask)[0]) == 3
 
 
 WITHOUT_INTERNALS = """

@@ -1,4 +1,4 @@
-"""Constraints as data, hard and soft; partial labels; errors that say where."""
+"""Test hard and soft constraints, partial labels, and the locations in errors."""
 
 import itertools
 import math
@@ -282,7 +282,10 @@ def test_removed_gold_tags_are_located(name: str) -> None:
 
 
 def random_sets(seed: int = 0) -> Tensor:
-    """Sets that contain a well-formed sequence, and nonsense at removed positions."""
+    """Return allowed tags that contain a well-formed sequence.
+
+    At removed positions they are arbitrary.
+    """
     generator = torch.Generator().manual_seed(seed)
     allowed = torch.rand(B, N, T, generator=generator) < 0.4
     gold = legal_tags(HOLES).clamp(max=T - 1)

@@ -10,13 +10,22 @@ from torch.testing import assert_close
 import bcrf
 from bcrf import Bregman, ChainLayer, LinearChain, Structure
 from measurement.launches import LaunchCounter
-from tests.layer_cases import HOLES, LAYERS, PATTERNS, SOLID, T, bio, make, random_emissions
+from tests.layer_cases import (
+    HOLES,
+    LAYERS,
+    PATTERNS,
+    PATTERNS_WITHOUT_HOLES,
+    T,
+    bio,
+    make,
+    random_emissions,
+)
 
 B, N = HOLES.shape
 RULES = bio()[1]
 each_layer = pytest.mark.parametrize("name", LAYERS)
 TAGS = torch.zeros(B, N, dtype=torch.int64)
-ROWS = [list(PATTERNS).index(name) for name in SOLID]
+ROWS = [list(PATTERNS).index(name) for name in PATTERNS_WITHOUT_HOLES]
 
 
 def on_meta(layer: ChainLayer) -> ChainLayer:

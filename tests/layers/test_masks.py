@@ -15,7 +15,7 @@ from tests.layer_cases import (
     HOLES,
     LAYERS,
     PATTERNS,
-    SOLID,
+    PATTERNS_WITHOUT_HOLES,
     T,
     close,
     make,
@@ -183,7 +183,7 @@ def test_nothing_and_almost_nothing(name: str, batch: int, n: int, masked: bool)
 
 
 def solid() -> Tensor:
-    return torch.tensor([PATTERNS[name] for name in SOLID]).bool()
+    return torch.tensor([PATTERNS[name] for name in PATTERNS_WITHOUT_HOLES]).bool()
 
 
 @each_layer
@@ -272,7 +272,7 @@ def test_pairs_across_a_hole_are_an_error(call: str) -> None:
         function()
 
 
-def test_what_to_do_about_it() -> None:
+def test_compacting_states_makes_pair_scores_adjacent() -> None:
     """Compact the states first: pairs of what is left are adjacent then."""
     layer = make("bregman", shared_transitions=False)
     states, tags = random_emissions(B, N), random_tags(B, N)

@@ -366,9 +366,11 @@ def test_numbers_near_zero_are_themselves_again_after_a_call(kind: Pairs, count:
 @each_dtype
 @given_kind
 @pytest.mark.parametrize("scale", [1.0, 100.0])
-def test_neighbours_do_not_matter(scale: float, kind: Pairs, dtype: torch.dtype) -> None:
-    """A sentence is solved in the same way, to the last bit, in whatever batch it comes, unless
-    others of its length are there too (`test_native_by_sentence`)."""
+def test_a_sentence_does_not_depend_on_its_batch(
+    scale: float, kind: Pairs, dtype: torch.dtype
+) -> None:
+    """A sentence has bitwise the same result in every batch, except in batches that contain
+    sentences of similar length (`test_native_by_sentence`)."""
     chain = problem(4, [33, 32, 17, 16, 9, 3, 2, 1, 0], 6, kind, dtype, 0.2, scale)
     gold = any_path(chain)
     together = by_sentence(everything(chain, gold))

@@ -1,21 +1,23 @@
-"""Every public name has an example in its docstring, and the examples run."""
+"""Every entry of docs/api.md has an example in its docstring, and the examples run."""
 
 from __future__ import annotations
 
 import doctest
 import importlib
 import inspect
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import bcrf
+from bcrf.compat.caching import cached_result
+from bcrf.tagger.training import Config, Finished, train
 
-NAMES = [name for name in bcrf.__all__ if not name.startswith("_")]
-
-
-# Modules with examples, by their dotted names.
+ROOT = Path(__file__).parents[2]
 SOURCE = Path(bcrf.__file__).parent
+# Modules with examples, by their dotted names.
 MODULES = [
     ".".join(("bcrf", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
     for path in sorted(SOURCE.rglob("*.py"))
@@ -23,22 +25,87 @@ MODULES = [
 ]
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """The names `tagger` and `file` of the example of `Tagger`, for the examples of its methods."""
+    folder = tmp_path_factory.mktemp("trained")
+    file = folder / "train.conllu"
+    file.write_text("1\tdogs\t_\tNOUN" + "\t_" * 6 + "\n\n")
+    tables = {
+        "output": str(folder / "run"),
+        "data": {"train": str(file)},
+        "model": {"width": 8, "score_width": 8},
+        "training": {"epochs": 1, "device": "cpu"},
+    }
+    finished = list(train(Config.from_dict(tables)))[-1]
+    assert isinstance(finished, Finished)
+    return {"tagger": bcrf.Tagger.load(finished.model, device="cpu"), "file": file}
+
+
 @pytest.mark.parametrize("module", MODULES)
-def test_examples_run(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_run(
+    module: str,
+    trained: dict[str, object],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.chdir(tmp_path)  # an example may write files
     options = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
     runner = doctest.DocTestRunner(optionflags=options)
     printed: list[str] = []
-    tests = doctest.DocTestFinder().find(importlib.import_module(module))
+    tests = doctest.DocTestFinder().find(importlib.import_module(module), extraglobs=trained)
     assert any(test.examples for test in tests)
     for test in tests:
         runner.run(test, out=printed.append)
     assert not runner.failures, "".join(printed)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_public_names_have_an_example(name: str) -> None:
-    docstring = inspect.getdoc(getattr(bcrf, name)) or ""
-    own = getattr(bcrf, name).__doc__ is not None  # not inherited from a parent class
-    assert own, f"bcrf.{name} has no docstring of its own"
-    assert ">>>" in docstring, f"bcrf.{name} has no example (>>>) in its docstring"
+def documented_objects(page: str) -> Iterator[tuple[str, object]]:
+    """Yield the names and objects of an API page that need an example.
+
+    These are all classes, functions and exceptions, and the methods and results that `:members:`
+    selects. Without a list of names, it selects all public methods of the class itself. Properties
+    need no example.
+    """
+    module = "bcrf"
+    owner: object = None
+    for line in page.splitlines():
+        if found := re.match(r"\.\. currentmodule:: ([\w.]+)", line):
+            module = found[1]
+        elif found := re.match(r"\.\. auto(?:class|function|exception):: (\w+)", line):
+            owner = getattr(importlib.import_module(module), found[1])
+            name = f"{module}.{found[1]}"
+            yield name, owner
+        elif found := re.match(r" +:members:(.*)", line):
+            members = re.findall(r"\w+", found[1]) or [x for x in vars(owner) if x[0] != "_"]
+            for member in members:
+                value = inspect.getattr_static(owner, member)
+                if isinstance(value, classmethod | staticmethod):
+                    value = value.__func__
+                if inspect.isfunction(value) or isinstance(value, cached_result):
+                    yield f"{name}.{member}", value
+
+
+DOCUMENTED = dict(documented_objects((ROOT / "docs" / "api.md").read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_documented_names_have_an_example(name: str) -> None:
+    docstring = DOCUMENTED[name].__doc__  # not inherited from a parent class
+    assert docstring, f"{name} has no docstring of its own"
+    assert ">>>" in docstring, f"{name} has no example (>>>) in its docstring"
+
+
+def test_public_names_are_documented() -> None:
+    names = {f"bcrf.{name}" for name in bcrf.__all__ if not name.startswith("_")}
+    assert names <= DOCUMENTED.keys()
+
+
+def test_methods_and_results_are_found() -> None:
+    assert {
+        "bcrf.ChainLayer.sample",
+        "bcrf.Solution.value",
+        "bcrf.Bregman.paper",
+        "bcrf.tagger.Tagged.render",
+        "bcrf.tagger.ModelError",
+    } <= DOCUMENTED.keys()

@@ -22,7 +22,7 @@ SOURCE = ROOT / "src" / "bcrf"
 # stands above them all.
 LAYERS: list[tuple[str, ...]] = [
     ("compat.private_torch", "_native"),
-    ("checks", "compat.caching", "suggestions"),
+    ("checks", "compat.caching", "compat.chain_pytree", "suggestions"),
     ("compat.control_flow",),
     ("numerics",),
     ("tag_schemes",),

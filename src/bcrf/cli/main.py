@@ -51,7 +51,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: the arguments of the command line; None: those of this process.
     """
-    _let_waiting_threads_sleep()
     return run_reporting_errors(_run, arguments)
 
 
@@ -61,6 +60,7 @@ def run_reporting_errors(
     """Call `run` with the command line's arguments; turn errors into messages and exit codes."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     prepare_output_streams()
+    _let_waiting_threads_sleep()
     try:
         with reserved_standard_input(), _raising_at_sigterm():
             code = run(arguments)
@@ -90,7 +90,8 @@ def _let_waiting_threads_sleep() -> None:
 
     By default, threads of libgomp that wait for each other spin for a while. If all cores are busy,
     a spinning thread occupies the core that another thread needs to finish its work. Two threads
-    then take ten times as long as one. OpenMP reads the variable when torch is imported.
+    then take ten to a hundred times as long as one. OpenMP reads the variable when torch is
+    imported. `import bcrf` leaves it alone: on an idle machine, spinning threads are faster.
     """
     if "torch" not in sys.modules and not any(name in os.environ for name in _WAIT_VARIABLES):
         os.environ["OMP_WAIT_POLICY"] = "passive"

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..chain import LinearChain
 from ..checks import check_count, check_number, check_temperature
-from ..compat.caching import cached_property
+from ..compat.caching import cached_result
 from ..compat.graph_padding import pad_for_graph, pad_tensor_for_graph, remove_graph_padding
 from ..diagnosis import check_sums
 from ..kernels import (
@@ -112,6 +112,12 @@ class Bregman(CompiledSolver):
 
         It uses no relaxation, puts unary scores into the incoming arcs, projects the odd positions
         first (counted from 1), and takes tag marginals from the outgoing mass.
+
+        Example:
+            >>> import torch, bcrf
+            >>> chain = bcrf.LinearChain(torch.tensor([[[0.0, 1.0], [2.0, 0.0]]]))
+            >>> bcrf.Bregman.paper(10)(chain)
+            BregmanSolution(solver=Bregman(iterations=10, relaxation=1.0, gauge='right', ...)
         """
         return cls(iterations, None, 1.0, gauge="right", first=2, marginals="outgoing")
 
@@ -228,7 +234,7 @@ class BregmanSolution(Solution):
     """
 
     def __init__(self, chain: LinearChain, solver: Bregman, backend: Backend) -> None:
-        super().__init__(chain)
+        super().__init__(chain, solver)
         self.solver = solver
         self._backend = backend
         self._result = self._compiled_result()  # None: torch code computes the results
@@ -249,12 +255,12 @@ class BregmanSolution(Solution):
             return BregmanResult(*custom_ops.bregman_result(*arrays, *settings, *kernel))
         return None
 
-    @cached_property
+    @cached_result
     def folded(self) -> FoldedChain:
         """The folded chain. In a graph it is padded (see `graph_padding`)."""
         return fold(pad_for_graph(self.chain))
 
-    @cached_property
+    @cached_result
     def lam(self) -> Tensor:
         """The dual point [B, n, T]."""
         if self._result is not None:
@@ -266,7 +272,7 @@ class BregmanSolution(Solution):
         """`lam` in the shape of `folded`, which is padded in a graph."""
         return pad_tensor_for_graph(self.lam)
 
-    @cached_property
+    @cached_result
     def value(self) -> Tensor:
         if self._result is not None and not self._differentiable:
             bound = self._result.value.to(self.chain.unary.dtype)
@@ -283,13 +289,13 @@ class BregmanSolution(Solution):
     def _differentiable(self) -> bool:
         return torch.is_grad_enabled() and self.requires_grad
 
-    @cached_property
+    @cached_result
     def residual(self) -> Tensor:
         if self._result is not None:
             return self._result.residual.to(self.chain.unary.dtype)
         return residual(self.folded.detach(), self._padded_lam)
 
-    @cached_property
+    @cached_result
     def _padded_implicit_lam(self) -> Tensor:
         """`lam` as a differentiable function of the scores, in the shape of `folded`."""
         return implicit_dual(self.folded, self._padded_lam)

@@ -55,8 +55,8 @@ def certified_decode(
     code, where values cannot be read, Viterbi runs on all sentences. The native backend also tries
     the certificate before the last iteration, and stops once it holds.
 
-    Use it where a loop over positions is slow. On a CPU `viterbi` alone takes less time
-    (docs/benchmarks.md).
+    Use it on devices where Viterbi's loop over positions is slow. On a CPU `viterbi` alone takes
+    less time (docs/benchmarks.md).
 
     Args:
         iterations: number of projections.

@@ -98,8 +98,8 @@ class CompiledSolver(Solver):
             start_end: see `loss`.
             labels: gold tags or allowed tags (see `fused_value`); None: compute the value.
             wanted: whether to compute the gradient by the unary scores, and by the pairs.
-            in_float64: return the value in float64; False: in the dtype of the scores. Kernels
-                of devices ignore it.
+            in_float64: return the value in float64; False: in the dtype of the scores. The
+                kernels in `DeviceKernels` ignore it.
         """
 
     @abstractmethod

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..chain import LinearChain
-from ..compat.caching import cached_property
+from ..compat.caching import cached_result
 from ..compat.graph_padding import pad_for_graph, pad_tensor_for_graph, remove_graph_padding
 from ..diagnosis import check_sums
 from ..kernels import (
@@ -112,7 +112,7 @@ class CRFSolution(Solution):
     """
 
     def __init__(self, chain: LinearChain, solver: ForwardBackward, backend: Backend) -> None:
-        super().__init__(chain)
+        super().__init__(chain, solver)
         self.solver = solver
         self._backend = backend
         self._compiled_total: Tensor | None = None  # A(w) in float64 from a compiled kernel
@@ -126,12 +126,12 @@ class CRFSolution(Solution):
         if self._compiled_total is None:
             self.beta  # noqa: B018  (solves the chain: errors in the data are raised here)
 
-    @cached_property
+    @cached_result
     def folded(self) -> FoldedChain:
         """The folded chain. In a graph it and the messages are padded (see `graph_padding`)."""
         return fold(pad_for_graph(self.chain))
 
-    @cached_property
+    @cached_result
     def _backward(self) -> tuple[Tensor, Tensor]:
         if self.solver.parallel:
             return pytorch.scan_backward_messages(self.folded)
@@ -142,20 +142,20 @@ class CRFSolution(Solution):
         """Backward messages [B, n, T], up to a constant per sentence."""
         return self._backward[0]
 
-    @cached_property
+    @cached_result
     def alpha(self) -> Tensor:
         """Forward messages [B, n, T], up to a constant per position."""
         if self.solver.parallel:
             return pytorch.scan_forward_messages(self.folded)
         return BACKEND_MODULES[self._backend].forward_messages(self.folded)
 
-    @cached_property
+    @cached_result
     def value(self) -> Tensor:
         value = self._total.to(self.chain.unary.dtype)
         checked = self._backend == "native" and self._compiled_total is not None
         return value if checked else check_sums("value", value)
 
-    @cached_property
+    @cached_result
     def _total(self) -> Tensor:
         """A(w) in float64, where the device has it."""
         if self._compiled_total is not None:

@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 
 from ..chain import LinearChain
 from ..checks import check_count, check_number, checks_enabled, values_readable
-from ..compat.caching import cached_property
+from ..compat.caching import cached_result
 from ..compat.graph_padding import pad_for_graph, remove_graph_padding
 from ..compat.private_torch import in_function_transform, is_legacy_batched
 from ..diagnosis import check_positions, check_scores, check_sums
@@ -88,23 +88,23 @@ class MeanField(Solver):
             log_r = _Updates.apply(  # type: ignore[no-untyped-call]
                 chain.unary, pair, chain, self.iterations, self.initial
             )
-        return MeanFieldSolution(chain, log_r, self.penalty)
+        return MeanFieldSolution(chain, self, log_r)
 
 
 class MeanFieldSolution(FactorizedSolution):
-    """The solution of `MeanField`; a removed transition costs `penalty`."""
+    """The solution of `MeanField`; a removed transition costs the solver's `penalty`."""
 
-    def __init__(self, chain: LinearChain, log_r: Tensor, penalty: float) -> None:
-        super().__init__(chain, log_r)
-        self._penalty = penalty
+    def __init__(self, chain: LinearChain, solver: MeanField, log_r: Tensor) -> None:
+        super().__init__(chain, solver, log_r)
+        self._penalty = solver.penalty
 
-    @cached_property
+    @cached_result
     def value(self) -> Tensor:
         """<r, w> + H(r), a lower bound of A(w), where w has -`penalty` at removed transitions."""
         unary, pair = _finite_scores(self.chain, self._penalty)
         r = self.tag_probabilities()
-        present = self.log_r > -math.inf
-        gain = torch.where(present, unary, 0.0) - torch.where(present, self.log_r, 0.0)
+        is_possible = self.log_r > -math.inf
+        gain = torch.where(is_possible, unary, 0.0) - torch.where(is_possible, self.log_r, 0.0)
         pairs = (_expected(r[:, :-1], pair) * r[:, 1:]).sum(-1)
         pairs = torch.where(self.chain.mask[:, 1:], pairs, 0.0)
         return check_sums("value", (r * gain).sum((1, 2)) + pairs.sum(1))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..chain import LinearChain
-from ..compat.caching import cached_property
+from ..compat.caching import cached_result
 from ..diagnosis import check_positions, check_scores, check_sums
 from ..kernels.folded_chain import checked_scores
 from ..numerics.logspace import clamp_rounding, log_softmax, logsumexp
@@ -34,7 +34,7 @@ class Unstructured(Solver):
     """
 
     def __call__(self, chain: LinearChain) -> FactorizedSolution:
-        return UnstructuredSolution(chain, _unary_scores(chain))
+        return UnstructuredSolution(chain, self, _unary_scores(chain))
 
 
 class FactorizedSolution(Solution):
@@ -43,8 +43,8 @@ class FactorizedSolution(Solution):
     `log_r` [B, n, T] holds the normalised log r_i, -inf at removed tags.
     """
 
-    def __init__(self, chain: LinearChain, log_r: Tensor) -> None:
-        super().__init__(chain)
+    def __init__(self, chain: LinearChain, solver: Solver, log_r: Tensor) -> None:
+        super().__init__(chain, solver)
         self.log_r = log_r
 
     def tag_probabilities(self) -> Tensor:
@@ -73,11 +73,11 @@ class FactorizedSolution(Solution):
 class UnstructuredSolution(FactorizedSolution):
     """The solution of `Unstructured`."""
 
-    def __init__(self, chain: LinearChain, unary: Tensor) -> None:
-        super().__init__(chain, log_softmax(unary))
+    def __init__(self, chain: LinearChain, solver: Unstructured, unary: Tensor) -> None:
+        super().__init__(chain, solver, log_softmax(unary))
         self._unary = unary
 
-    @cached_property
+    @cached_result
     def value(self) -> Tensor:
         sums = logsumexp(self._unary)
         return check_sums("value", torch.where(self.chain.mask, sums, 0.0).sum(1))

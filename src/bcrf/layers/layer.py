@@ -2,42 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, Literal, get_args
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ..chain import PAD, LinearChain
+from ..chain import LinearChain
 from ..checks import check_count, check_temperature
 from ..decoding import DecoderChoice, check_layer_decoder, decode_for_layer
-from ..inference import SolverLike, sample
+from ..inference import SolverLike
 from ..inference.compiled import CompiledSolver
 from ..losses import loss, partial_loss
 from ..structure import Structure
+from . import probability_methods
 from .masks import PreparedBatch, prepare_batch, raise_located
-from .probabilities import (
-    Span,
-    converged_solution,
-    distribution,
-    locate_spans,
-    log_probabilities,
-    most_probable_sequences,
-    span_probabilities,
+from .tag_frequencies import log_frequencies
+from .transitions import (
+    ConstraintScores,
+    agreed_constraints,
+    check_constraints,
+    check_penalty,
+    promote_to_working,
+    register_transition_parameters,
 )
-from .transitions import TransitionParameters
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["ChainLayer", "Reduction"]
 
 Reduction = Literal["none", "sum", "mean", "token_mean"]
 _REDUCTIONS = get_args(Reduction)
+_PARAMETERS = ("start_transitions", "end_transitions", "transitions")
 _PLAIN_SETTINGS = (
     "batch_first", "constraints", "penalty", "decoder", "temperature", "train_temperature",
     "finite_emissions",
 )  # fmt: skip
 
 
-class ChainLayer(TransitionParameters):
+class ChainLayer(nn.Module):
     """A structured output layer for a network that scores tags, with any solver and any decoder.
 
     Emissions are [B, n, T]. With `batch_first=False` the first two axes are swapped in all
@@ -45,6 +49,9 @@ class ChainLayer(TransitionParameters):
     holds 0 and 1. Positions with 0 in the mask are removed: the positions before and after them
     become neighbours. In a loss, a tag of -100 removes its position, too. Lists hold the tags of
     the kept positions only; tensors hold -100 at removed positions.
+
+    The parameters have the names and axes of pytorch-crf and AllenNLP, so that their state dicts
+    load. Constraints are settings: a state dict does not hold them.
 
     Most methods have an argument `transitions`: scores of this batch, [B, n-1, T, T] for adjacent
     positions, or [T, T]. They are added to the layer's own transition scores. The form
@@ -63,8 +70,8 @@ class ChainLayer(TransitionParameters):
             position, by `solver`), "constrained_mbr" (among the sequences that the constraints
             allow, the one with the highest expected number of correct tags), or another solver (the
             most probable tag of each position, by that solver).
-        temperature: of the last three decoders; the paper decodes with
-            `Bregman.paper(10)` at 0.1.
+        temperature: of the decoders "mbr" and "constrained_mbr", and of another solver; the paper
+            decodes with `Bregman.paper(10)` at 0.1.
         train_temperature: tau > 0. The layer then models the scores w / tau instead of w: its loss
             is `bcrf.loss(..., temperature=tau)`, and its probabilities and decoders use w / tau,
             too. A temperature below 1 makes the first steps of training larger; see the guide to
@@ -90,6 +97,10 @@ class ChainLayer(TransitionParameters):
         >>> [len(sentence) for sentence in layer.decode(emissions)]
         [7, 7]
     """
+
+    start_transitions: nn.Parameter | None
+    end_transitions: nn.Parameter | None
+    transitions: nn.Parameter | None
 
     # Settings that `repr` leaves out where they have these values.
     _defaults: ClassVar[dict[str, object]] = {
@@ -125,7 +136,14 @@ class ChainLayer(TransitionParameters):
             raise TypeError(f"solver must be a solver such as bcrf.Bregman(10), got {solver!r}")
         check_layer_decoder(decoder, temperature)
         check_temperature(train_temperature)
-        super().__init__(num_tags, constraints, penalty, shared_transitions, start_end)
+        check_count("num_tags", num_tags, least=1)
+        super().__init__()
+        self.num_tags = num_tags
+        self._constraint_scores: ConstraintScores | None = None
+        self.penalty = penalty
+        self.constraints = constraints
+        register_transition_parameters(self, num_tags, _PARAMETERS, start_end, shared_transitions)
+        self.reset_parameters()
         self.solver = solver
         self.batch_first = batch_first
         self.decoder = decoder
@@ -144,6 +162,103 @@ class ChainLayer(TransitionParameters):
             for name, value in settings.items()
             if name not in self._defaults or value != self._defaults[name]
         )
+
+    # Parameters and constraints
+
+    @property
+    def constraints(self) -> Structure | None:
+        """Which tags may start a sentence, end it and follow each other; None: all. Can be set."""
+        scores = self._constraint_scores
+        return None if scores is None else scores.structure
+
+    @constraints.setter
+    def constraints(self, structure: Structure | None) -> None:
+        if structure is None:
+            self._constraint_scores = None
+            return
+        check_constraints(structure, self.num_tags)
+        self._constraint_scores = ConstraintScores(structure, self._penalty)
+
+    @property
+    def penalty(self) -> float | None:
+        """The cost of a forbidden tag or transition; None: it is removed. Can be set."""
+        return self._penalty
+
+    @penalty.setter
+    def penalty(self, penalty: float | None) -> None:
+        check_penalty(penalty)
+        self._penalty = penalty
+        if self._constraint_scores is not None:
+            self._constraint_scores = ConstraintScores(self._constraint_scores.structure, penalty)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move the constraints with the parameters, for `to`, `double` and the like."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if self._constraint_scores is not None:
+            moved = fn(torch.zeros(1, device="cpu"))
+            self._constraint_scores.place(moved.device, promote_to_working(moved.dtype))
+        return self
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters from the uniform distribution on -0.1..0.1.
+
+        Example:
+            >>> import bcrf
+            >>> layer = bcrf.ExactCRF(3)
+            >>> layer.reset_parameters()
+            >>> bool(layer.transitions.abs().max() <= 0.1)
+            True
+        """
+        for parameter in (self.start_transitions, self.end_transitions, self.transitions):
+            if parameter is not None:
+                nn.init.uniform_(parameter, -0.1, 0.1)
+
+    def init_from_counts(
+        self, tag_sequences: Iterable[Sequence[int] | Tensor] | Tensor, smoothing: float = 1.0
+    ) -> None:
+        """Set the parameters to smoothed log frequencies of the tags of a corpus.
+
+        With emissions of zero, the layer is then the Markov chain of these tags. So training starts
+        from the frequencies of adjacent tags.
+
+        Args:
+            tag_sequences: the tags of each sentence, as lists or tensors; -100 is skipped.
+            smoothing: a number > 0 that is added to every count.
+
+        Example:
+            >>> import bcrf
+            >>> layer = bcrf.ExactCRF(3)
+            >>> layer.init_from_counts([[0, 1, 2], [0, 0, 1]])
+            >>> bool(layer.transitions[0, 1] > layer.transitions[0, 2])
+            True
+        """
+        if self.transitions is None and self.start_transitions is None:
+            raise ValueError("this layer has no transitions to initialise")
+        found = log_frequencies(tag_sequences, self.num_tags, smoothing)
+        with torch.no_grad():
+            for parameter, scores in (
+                (self.start_transitions, found.start),
+                (self.transitions, found.follow),
+                (self.end_transitions, found.end),
+            ):
+                if parameter is not None:
+                    parameter.copy_(scores)
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *arguments: Any
+    ) -> None:
+        """Load the state dict; take constraints from AllenNLP's `_constraint_mask`, if it has one.
+
+        If the layer has constraints already, they must agree with the mask.
+        """
+        mask = state_dict.pop(f"{prefix}_constraint_mask", None)
+        if mask is not None:
+            try:
+                self.constraints = agreed_constraints(self.constraints, mask, self.num_tags)
+            except ValueError as error:
+                *_, error_messages = arguments
+                error_messages.append(f"{prefix}_constraint_mask: {error}")
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
 
     # From emissions to a chain
 
@@ -174,7 +289,13 @@ class ChainLayer(TransitionParameters):
         allowed: Tensor | None = None,
         transitions: Tensor | None = None,
     ) -> Tensor:
-        """Return minus `loss`: the log-likelihood of an exact CRF."""
+        """Return minus `loss`: the log-likelihood of an exact CRF.
+
+        Example:
+            >>> import torch, bcrf
+            >>> bcrf.TokenSoftmax(2)(torch.zeros(1, 3, 2), torch.tensor([[0, 1, 1]]))  # 3 log 0.5
+            tensor(-2.0794)
+        """
         return -self.loss(
             emissions, tags, mask, reduction, allowed=allowed, transitions=transitions
         )
@@ -256,6 +377,12 @@ class ChainLayer(TransitionParameters):
         """Return the tags of `decode` as a tensor [B, n], -100 at removed positions.
 
         Unlike `decode`, it can be compiled and exported.
+
+        Example:
+            >>> import torch, bcrf
+            >>> emissions = torch.tensor([[[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]])
+            >>> bcrf.TokenSoftmax(2).decode_tensor(emissions, torch.tensor([[1, 1, 0]]))
+            tensor([[   1,    0, -100]])
         """
         batch, tags = self._decode(emissions, mask, transitions)
         return self._swap_axes(batch.layout.restore_tags(tags))
@@ -277,146 +404,10 @@ class ChainLayer(TransitionParameters):
             raise_located(error, batch)
         return batch, tags
 
-    # Probabilities. With `ForwardBackward` the distribution is p(y) = exp(<w, y> - A(w)). With
-    # other solvers it is the Markov chain of their marginals (see `probabilities.distribution`).
-
-    def marginals(
-        self,
-        emissions: Tensor,
-        mask: Tensor | None = None,
-        *,
-        transitions: Tensor | None = None,
-        converge: bool | None = None,
-    ) -> Tensor:
-        """Return the probability [B, n, T] of each tag at each position, differentiable.
-
-        Args:
-            converge: only for `Bregman` solvers. True: run projections until convergence (where
-                values cannot be read, such as on a GPU: at least 50 projections). False: run as
-                many as in training, which is faster and approximate. None: True in eager
-                mode, and False in compiled and exported programs, whose size grows with the number
-                of projections.
-
-        Example:
-            >>> import torch, bcrf
-            >>> bcrf.TokenSoftmax(2).marginals(torch.zeros(1, 3, 2), torch.tensor([[1, 1, 0]]))
-            tensor([[[0.5000, 0.5000],
-                     [0.5000, 0.5000],
-                     [0.0000, 0.0000]]])
-        """
-        if converge is None:
-            converge = not torch.compiler.is_compiling()
-        batch = prepare_batch(self, emissions, mask, transitions)
-        try:
-            solver, chain = self.solver, batch.chain
-            solution = converged_solution(solver, chain) if converge else solver(chain)
-            found = solution.tag_probabilities().to(batch.dtype)
-        except ValueError as error:
-            raise_located(error, batch)
-        return self._swap_axes(batch.layout.restore(found))
-
-    def top_tags(
-        self,
-        emissions: Tensor,
-        k: int = 2,
-        mask: Tensor | None = None,
-        *,
-        transitions: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the k most probable tags of each position, best first.
-
-        Returns:
-            probabilities and tags, [B, n, k]; 0 and -100 where fewer than k tags are possible.
-        """
-        check_count("k", k, least=1)
-        if k > self.num_tags:
-            raise ValueError(f"k must be at most the number of tags, {self.num_tags}, got {k}")
-        found, tags = self.marginals(emissions, mask, transitions=transitions).topk(k, -1)
-        return found, torch.where(found > 0, tags, PAD)
-
-    def sequence_probability(
-        self,
-        emissions: Tensor,
-        tags: Tensor,
-        mask: Tensor | None = None,
-        *,
-        transitions: Tensor | None = None,
-        log: bool = False,
-    ) -> Tensor:
-        """Return the probability [B] of whole tag sequences, or its logarithm.
-
-        It is 0 for sequences that the constraints forbid. A tag of -100 removes its position, as
-        in `loss`.
-        """
-        batch = prepare_batch(self, emissions, mask, transitions, tags)
-        assert batch.tags is not None
-        try:
-            found = log_probabilities(distribution(self.solver, batch.chain), batch.tags)
-        except ValueError as error:
-            raise_located(error, batch)
-        found = found.to(batch.chain.unary.dtype)
-        return found if log else torch.exp(found)
-
-    def span_probability(
-        self,
-        emissions: Tensor,
-        spans: Sequence[Span],
-        mask: Tensor | None = None,
-        *,
-        transitions: Tensor | None = None,
-    ) -> Tensor:
-        """Return the probability [S] that the positions of each span have the given tags.
-
-        Args:
-            spans: (sentence, position, tags) of each span. The first entry of `tags` is for this
-                position, the next ones are for the kept positions after it. An entry is a tag, or a
-                collection of alternative tags: [B, I, others] is a mention of exactly two words.
-        """
-        batch = prepare_batch(self, emissions, mask, transitions)
-        if not len(spans):
-            return batch.chain.unary.new_zeros(0)
-        located = locate_spans(spans, batch.chain, batch.layout)
-        try:
-            found = span_probabilities(distribution(self.solver, batch.chain), *located)
-        except ValueError as error:
-            raise_located(error, batch)
-        return found.to(batch.chain.unary.dtype)
-
-    def k_best(
-        self,
-        emissions: Tensor,
-        k: int,
-        mask: Tensor | None = None,
-        *,
-        transitions: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the k most probable tag sequences, best first.
-
-        Returns:
-            log probabilities [B, k] and tags [B, k, n] (the batch always first); -inf and -100
-            where a sentence has fewer than k sequences.
-        """
-        batch = prepare_batch(self, emissions, mask, transitions)
-        try:
-            found, tags = most_probable_sequences(distribution(self.solver, batch.chain), k)
-        except ValueError as error:
-            raise_located(error, batch)
-        tags = batch.layout.restore_tags(tags.transpose(0, 1)).transpose(0, 1)
-        return found.to(batch.chain.unary.dtype), tags
-
-    def sample(
-        self,
-        emissions: Tensor,
-        num_samples: int,
-        mask: Tensor | None = None,
-        *,
-        transitions: Tensor | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
-        """Return independent tag sequences [S, B, n] drawn from the model."""
-        batch = prepare_batch(self, emissions, mask, transitions)
-        try:
-            tags = sample(distribution(self.solver, batch.chain), num_samples, generator)
-        except ValueError as error:
-            raise_located(error, batch)
-        return self._swap_axes(batch.layout.restore_tags(tags), 1)
+    # These methods are in a file of their own.
+    marginals = probability_methods.marginals
+    top_tags = probability_methods.top_tags
+    sequence_probability = probability_methods.sequence_probability
+    span_probability = probability_methods.span_probability
+    k_best = probability_methods.k_best
+    sample = probability_methods.sample

@@ -6,24 +6,23 @@ Layers and the tagger's scorer share these functions. The names of their paramet
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from ..checks import check_count, check_number
+from ..checks import check_number
 from ..compat.private_torch import in_transform
 from ..structure import Structure
-from .tag_frequencies import log_frequencies
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 __all__ = [
     "ConstraintScores",
-    "TransitionParameters",
+    "agreed_constraints",
     "allennlp_structure",
+    "check_constraints",
+    "check_penalty",
+    "promote_to_working",
+    "register_transition_parameters",
     "transition_scores",
 ]
 
@@ -144,156 +143,57 @@ def transition_scores(
     return start_end, transitions
 
 
-class TransitionParameters(nn.Module):
-    """Trainable scores of the first tag, the last tag and adjacent tags, with constraints.
-
-    The parameters have the names and axes of pytorch-crf and AllenNLP, so that their state dicts
-    load. Constraints are settings: a state dict does not hold them.
+def register_transition_parameters(
+    module: nn.Module, num_tags: int, names: tuple[str, str, str], start_end: bool, shared: bool
+) -> None:
+    """Register the scores of start tags [T], end tags [T] and transitions [T, T], all of them zero.
 
     Args:
-        num_tags: T.
-        constraints: which tags may start a sentence, end it and follow each other; None: all.
-        penalty: the cost of a forbidden tag or transition; None: it is removed.
-        shared_transitions: whether there is a parameter `transitions`.
-        start_end: whether there are parameters `start_transitions` and `end_transitions`.
-
-    Attributes:
-        start_transitions, end_transitions: [T], or None.
-        transitions: [T, T], axes from -> to, or None.
+        names: the names of the three parameters in `module`.
+        start_end: whether the first two are parameters; otherwise they are None.
+        shared: whether the third is a parameter.
     """
+    for name, learned, dims in zip(names, (start_end, start_end, shared), (1, 1, 2), strict=True):
+        scores = nn.Parameter(torch.zeros((num_tags,) * dims)) if learned else None
+        module.register_parameter(name, scores)
 
-    start_transitions: nn.Parameter | None
-    end_transitions: nn.Parameter | None
-    transitions: nn.Parameter | None
 
-    def __init__(
-        self,
-        num_tags: int,
-        constraints: Structure | None,
-        penalty: float | None,
-        shared_transitions: bool,
-        start_end: bool,
-    ) -> None:
-        check_count("num_tags", num_tags, least=1)
-        super().__init__()
-        self.num_tags = num_tags
-        self._constraint_scores: ConstraintScores | None = None
-        self.penalty = penalty
-        self.constraints = constraints
-        for name, present, dims in (
-            ("start_transitions", start_end, 1),
-            ("end_transitions", start_end, 1),
-            ("transitions", shared_transitions, 2),
-        ):
-            scores = nn.Parameter(torch.empty((num_tags,) * dims)) if present else None
-            self.register_parameter(name, scores)
-        self.reset_parameters()
+def check_constraints(structure: Structure, num_tags: int) -> None:
+    """Raise unless `structure` is a structure of `num_tags` tags."""
+    if not isinstance(structure, Structure):
+        raise TypeError(f"constraints must be a Structure, got {type(structure).__name__}")
+    if structure.num_tags != num_tags:
+        raise ValueError(
+            f"the constraints have {structure.num_tags} tags, the layer has {num_tags}"
+        )
 
-    @property
-    def constraints(self) -> Structure | None:
-        """Which tags may start a sentence, end it and follow each other; None: all. Can be set."""
-        scores = self._constraint_scores
-        return None if scores is None else scores.structure
 
-    @constraints.setter
-    def constraints(self, structure: Structure | None) -> None:
-        if structure is None:
-            self._constraint_scores = None
-            return
-        if not isinstance(structure, Structure):
-            raise TypeError(f"constraints must be a Structure, got {type(structure).__name__}")
-        if structure.num_tags != self.num_tags:
+def check_penalty(penalty: float | None) -> None:
+    """Raise unless `penalty` is None or a finite number >= 0."""
+    if penalty is not None:
+        check_number("penalty", penalty)
+        if not 0 <= penalty < math.inf:
+            raise ValueError(f"penalty must be finite and >= 0, or None, got {penalty}")
+
+
+def agreed_constraints(own: Structure | None, mask: Tensor, num_tags: int) -> Structure | None:
+    """Return the constraints of AllenNLP's `_constraint_mask`; raise if a layer's own ones differ.
+
+    A mask that allows everything agrees with all constraints.
+
+    Args:
+        own: the constraints of the layer that loads the mask.
+        mask: see `allennlp_structure`.
+    """
+    found = allennlp_structure(mask, num_tags)
+    if found is None or own is None:
+        return own if found is None else found
+    for name in ("start", "end", "follow"):
+        if not torch.equal(getattr(own, name), getattr(found, name)):
             raise ValueError(
-                f"the constraints have {structure.num_tags} tags, the layer has {self.num_tags}"
+                f"it disagrees with this layer's constraints ({name}); leave one of them out"
             )
-        self._constraint_scores = ConstraintScores(structure, self._penalty)
-
-    @property
-    def penalty(self) -> float | None:
-        """The cost of a forbidden tag or transition; None: it is removed. Can be set."""
-        return self._penalty
-
-    @penalty.setter
-    def penalty(self, penalty: float | None) -> None:
-        if penalty is not None:
-            check_number("penalty", penalty)
-            if not 0 <= penalty < math.inf:
-                raise ValueError(f"penalty must be finite and >= 0, or None, got {penalty}")
-        self._penalty = penalty
-        if self._constraint_scores is not None:
-            self._constraint_scores = ConstraintScores(self._constraint_scores.structure, penalty)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Move the constraints with the parameters, for `to`, `double` and the like."""
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        if self._constraint_scores is not None:
-            moved = fn(torch.zeros(1, device="cpu"))
-            self._constraint_scores.place(moved.device, promote_to_working(moved.dtype))
-        return self
-
-    def reset_parameters(self) -> None:
-        """Draw the parameters from the uniform distribution on -0.1..0.1."""
-        for parameter in (self.start_transitions, self.end_transitions, self.transitions):
-            if parameter is not None:
-                nn.init.uniform_(parameter, -0.1, 0.1)
-
-    def init_from_counts(
-        self, tag_sequences: Iterable[Sequence[int] | Tensor] | Tensor, smoothing: float = 1.0
-    ) -> None:
-        """Set the parameters to smoothed log frequencies of the tags of a corpus.
-
-        With emissions of zero, the layer is then the Markov chain of these tags. So training starts
-        from the frequencies of adjacent tags.
-
-        Args:
-            tag_sequences: the tags of each sentence, as lists or tensors; -100 is skipped.
-            smoothing: a number > 0 that is added to every count.
-
-        Example:
-            >>> import bcrf
-            >>> layer = bcrf.ExactCRF(3)
-            >>> layer.init_from_counts([[0, 1, 2], [0, 0, 1]])
-            >>> bool(layer.transitions[0, 1] > layer.transitions[0, 2])
-            True
-        """
-        if self.transitions is None and self.start_transitions is None:
-            raise ValueError("this layer has no transitions to initialise")
-        found = log_frequencies(tag_sequences, self.num_tags, smoothing)
-        with torch.no_grad():
-            for parameter, scores in (
-                (self.start_transitions, found.start),
-                (self.transitions, found.follow),
-                (self.end_transitions, found.end),
-            ):
-                if parameter is not None:
-                    parameter.copy_(scores)
-
-    def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, *arguments: Any
-    ) -> None:
-        """Load the state dict; take constraints from AllenNLP's `_constraint_mask`, if it has one.
-
-        If the layer has constraints already, they must agree with the mask.
-        """
-        mask = state_dict.pop(f"{prefix}_constraint_mask", None)
-        if mask is not None:
-            try:
-                self._adopt_constraints(allennlp_structure(mask, self.num_tags))
-            except ValueError as error:
-                *_, error_messages = arguments
-                error_messages.append(f"{prefix}_constraint_mask: {error}")
-        super()._load_from_state_dict(state_dict, prefix, *arguments)
-
-    def _adopt_constraints(self, found: Structure | None) -> None:
-        own = self.constraints
-        if found is None or own is None:
-            self.constraints = own if found is None else found
-            return
-        for name in ("start", "end", "follow"):
-            if not torch.equal(getattr(own, name), getattr(found, name)):
-                raise ValueError(
-                    f"it disagrees with this layer's constraints ({name}); leave one of them out"
-                )
+    return own
 
 
 def allennlp_structure(mask: Tensor, num_tags: int) -> Structure | None:

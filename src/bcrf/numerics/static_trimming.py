@@ -22,8 +22,8 @@ from .trimming import live_tags
 
 __all__ = ["ReachableTags", "Rules", "static_live"]
 
-# Structures whose sets need more rows have no tables. The period is a common multiple of the
-# lengths of cycles, so it can be large: 180180 for 50 tags.
+# A structure that needs more rows than this gets no table; `live_tags` then runs instead. The
+# period is a common multiple of the lengths of cycles, so it can be large: 180180 for 50 tags.
 _MAX_ROWS = 1024
 
 # In eager mode the tables are continued up to the longest sentence so far, and at least to this

@@ -41,8 +41,8 @@ def certified(
     """
     arguments = chain_arguments(chain)
     settings = ProjectionSettings(omegas, 1, None, False, False)
-    colder = chain_arguments(chain / temperature)
-    half, lam = run_projections(colder, find_live_tags(chain, arguments), settings)
+    at_temperature = chain_arguments(chain / temperature)
+    half, lam = run_projections(at_temperature, find_live_tags(chain, arguments), settings)
     lam *= temperature
     batch, n, num_tags = half.shape
     tags = torch.empty(batch, n, dtype=torch.int64, device=half.device)

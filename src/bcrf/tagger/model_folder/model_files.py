@@ -15,7 +15,16 @@ __all__ = ["ModelError", "is_inside", "open_model_file", "parse_json", "read_byt
 
 
 class ModelError(ValueError):
-    """A model cannot be read; the message begins with the path of the file."""
+    """A model cannot be read; the message begins with the path of the file.
+
+    Example:
+        >>> from bcrf.tagger import ModelError, Tagger
+        >>> try:
+        ...     Tagger.load("no-model-here", device="cpu")
+        ... except ModelError as error:
+        ...     print(error)
+        no-model-here: ...
+    """
 
 
 def is_inside(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""What Adam does to a weight in steps without a gradient, in closed form.
+"""Compute in closed form how Adam changes a weight in steps without a gradient.
 
 In a step without a gradient, Adam's moments only decay, and the decayed moments still move the
 weight. Let m and v be the moments after step s. From step s to step t the weight changes by

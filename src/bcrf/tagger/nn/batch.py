@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor
@@ -53,6 +53,21 @@ class Batch:
     spellings: Spellings | None = None
     windows: Windows | None = None
     packing: Packing | None = None
+
+    @overload
+    def to(self, dtype: torch.dtype, non_blocking: bool = ..., copy: bool = ...) -> Batch: ...
+
+    @overload
+    def to(
+        self,
+        device: torch.device | str | int | None = ...,
+        dtype: torch.dtype | None = ...,
+        non_blocking: bool = ...,
+        copy: bool = ...,
+    ) -> Batch: ...
+
+    @overload
+    def to(self, other: Tensor, non_blocking: bool = ..., copy: bool = ...) -> Batch: ...
 
     def to(self, *args: Any, **kwargs: Any) -> Batch:
         """Return the batch with `Tensor.to` applied to every tensor."""

@@ -31,8 +31,8 @@ class LazyAdam(torch.optim.Adam):
     or the optimizer is saved or loaded. Code that reads or copies `weight` in any other way must
     call `flush` first.
 
-    On a GPU, the host waits for the number of rows in every step. `Optimization` therefore uses
-    dense gradients there. Without tables, this class is `torch.optim.Adam`.
+    On a GPU, every step would wait for the device to report the number of used rows. `Optimization`
+    therefore uses dense gradients there. Without tables, this class is `torch.optim.Adam`.
 
     The state has the same format as that of Adam. A run that is resumed from a saved state equals,
     bit by bit, the run that saved it.

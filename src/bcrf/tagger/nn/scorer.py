@@ -11,7 +11,11 @@ from torch.nn import functional as F
 
 from ...chain import LinearChain
 from ...checks import values_readable
-from ...layers.transitions import ConstraintScores, transition_scores
+from ...layers.transitions import (
+    ConstraintScores,
+    register_transition_parameters,
+    transition_scores,
+)
 from ...structure import Structure
 from .padding import Packing
 
@@ -82,12 +86,8 @@ class Scorer(nn.Module):
         # V, A and B read the same states: one product serves them all.
         self.project = nn.Linear(width, 3 * hidden if self.per_pair else hidden)
         self.tags = nn.Linear(hidden, tags)
-        for name, learned, shape in (
-            ("start", ends, (tags,)),
-            ("end", ends, (tags,)),
-            ("transitions", transitions == "shared", (tags, tags)),
-        ):
-            self.register_parameter(name, nn.Parameter(torch.zeros(shape)) if learned else None)
+        names = ("start", "end", "transitions")
+        register_transition_parameters(self, tags, names, ends, transitions == "shared")
         if self.per_pair:
             scored = torch.ones_like(structure.follow) if score_forbidden else structure.follow
             arcs = scored.flatten().nonzero().squeeze(1)

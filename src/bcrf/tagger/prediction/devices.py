@@ -8,7 +8,13 @@ __all__ = ["choose_device"]
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device of that name; "auto" is a GPU with CUDA if there is one, else the CPU."""
+    """Return the device of that name; "auto" is a GPU with CUDA if there is one, else the CPU.
+
+    Example:
+        >>> from bcrf.tagger import choose_device
+        >>> choose_device("cpu")
+        device(type='cpu')
+    """
     if not isinstance(name, str):
         raise TypeError(f"device must be a string, got {name!r}")
     if name == "auto":

@@ -23,6 +23,13 @@ class Tagged:
         repaired: whether the labels of the decoder were ill-formed and have been repaired.
         probabilities: the probability of each word's tag; in segmentation, of each word with its
             tag. None if they were not asked for.
+
+    Example (`tagger` as in `Tagger`):
+        >>> (tagged,) = tagger.tag([["dogs", "bark"]])
+        >>> tagged
+        Tagged(labels=('NOUN', 'NOUN'), repaired=False, probabilities=None)
+        >>> tagged.words
+        ('dogs', 'bark')
     """
 
     task: Task = field(repr=False)
@@ -55,11 +62,23 @@ class Tagged:
         return tuple(span.type for span in self.task.words(self.example, self.labels))
 
     def render_lines(self, format: str | None = None) -> Iterator[str]:
-        """Yield the sentence as lines of a file, by default in the format that it was read in."""
+        """Yield the sentence as lines of a file, by default in the format that it was read in.
+
+        Example (`tagger` as in `Tagger`):
+            >>> (tagged,) = tagger.tag([["dogs", "bark"]])
+            >>> [line.split() for line in tagged.render_lines("columns")]
+            [['dogs', 'NOUN'], ['bark', 'NOUN'], []]
+        """
         return self.task.render_lines(self.example, self.labels, format, self.probabilities)
 
     def render(self, format: str | None = None) -> str:
-        """Return the lines of `render_lines` as one string."""
+        """Return the lines of `render_lines` as one string.
+
+        Example (`tagger` as in `Tagger`):
+            >>> (tagged,) = tagger.tag([["dogs"]])
+            >>> tagged.render("jsonl").strip()
+            '{"words": ["dogs"], "tags": ["NOUN"]}'
+        """
         return "".join(self.render_lines(format))
 
 
@@ -74,6 +93,12 @@ class Evaluation:
         sentences, tokens: size of the data.
         repaired: number of sentences whose labels were ill-formed and have been repaired.
         seconds: time that tagging took.
+
+    Example:
+        >>> from bcrf.tagger import Evaluation
+        >>> found = Evaluation({"accuracy": 0.9}, "accuracy", "viterbi", "rule", 5, 70, 0, 0.1)
+        >>> found.score
+        0.9
     """
 
     scores: dict[str, float]
@@ -91,6 +116,12 @@ class Evaluation:
         return self.scores[self.main]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the evaluation as a table of plain values, for JSON."""
+        """Return the evaluation as a table of plain values, for JSON.
+
+        Example:
+            >>> from bcrf.tagger import Evaluation
+            >>> Evaluation({"f1": 0.9}, "f1", "viterbi", "rule", 5, 70, 0, 0.1).to_dict()["f1"]
+            0.9
+        """
         rest = {name: value for name, value in vars(self).items() if name not in ("scores", "main")}
         return self.scores | {"main": self.main} | rest

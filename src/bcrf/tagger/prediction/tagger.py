@@ -145,6 +145,10 @@ class Tagger:
             decoder: "viterbi", "certified", "bregman-10", ... (see `bcrf.tagger.nn`); by default
                 that of the tagger.
             repair: "rule", "mbr" or "none" (see `REPAIRS`); by default that of the tagger.
+
+        Example (`tagger` as above):
+            >>> [tagged.tags for tagged in tagger.tag([["dogs", "bark"], ["dogs"]])]
+            [('NOUN', 'NOUN'), ('NOUN',)]
         """
         return list(self.stream(sentences, probabilities, decoder, repair))
 
@@ -162,6 +166,11 @@ class Tagger:
             sentences, probabilities, decoder, repair: as for `tag`.
             window: number of sentences that are read at a time and grouped into batches of similar
                 length.
+
+        Example (`tagger` as above):
+            >>> results = tagger.stream(["dogs"] for _ in range(3))  # nothing has been read yet
+            >>> next(results).tags
+            ('NOUN',)
         """
         if isinstance(sentences, str):
             raise TypeError(
@@ -189,6 +198,10 @@ class Tagger:
             sentences: a file, or sentences that were read from one.
             decoder, repair: as for `tag`.
             format: format of the file, as for `bcrf.tagger.data.read`.
+
+        Example (`tagger` and `file` as above):
+            >>> tagger.evaluate(file, decoder="viterbi").scores["accuracy"]
+            1.0
         """
         methods = self._methods(decoder, repair)
         if isinstance(sentences, str | os.PathLike):
@@ -323,6 +336,11 @@ class Tagger:
 
         Raises:
             OSError: the folder cannot be written, or holds something other than a model.
+
+        Example (`tagger` as above):
+            >>> tagger.save("model")
+            >>> Tagger.load("model").labels
+            ('NOUN',)
         """
         remedy = "the files that were there before are unchanged"
         with (
@@ -361,6 +379,11 @@ class Tagger:
 
         Raises:
             ModelError: a file is missing, damaged, of the wrong kind, or of another format version.
+
+        Example (`tagger` as above):
+            >>> tagger.save("model")
+            >>> Tagger.load("model", device="cpu").device
+            device(type='cpu')
         """
         place = choose_device(device)
         return read_consistently(

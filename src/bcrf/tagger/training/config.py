@@ -206,6 +206,12 @@ class Config:
 
         Args:
             values: nested tables of plain values, such as a TOML file holds.
+
+        Example:
+            >>> from bcrf.tagger.training import Config
+            >>> config = Config.from_dict({"output": "runs/pos", "data": {"train": "train.conllu"}})
+            >>> config.data.task
+            'pos'
         """
         data, model = values.get("data"), values.get("model")
         task = data.get("task", "pos") if isinstance(data, Mapping) else None
