@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
-from bcrf.compat.openmp import WAIT_VARIABLES
+from bcrf.cli.main import WAIT_VARIABLES
 from measurement.machine import hardware, load, software
 from measurement.markdown import table
 from measurement.timer import SamplingPlan, interleave

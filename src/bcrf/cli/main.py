@@ -14,7 +14,7 @@ from .arguments import CommandParser, command_parser
 from .errors import explain
 from .streams import prepare_output_streams, reserved_standard_input
 
-__all__ = ["COMMANDS", "main", "run_reporting_errors"]
+__all__ = ["COMMANDS", "WAIT_VARIABLES", "main", "run_reporting_errors"]
 
 COMMANDS = {
     "demo": "train four small taggers on a sample corpus and compare them",
@@ -33,8 +33,8 @@ _USAGE_ERROR = 2
 # 128 + the number of the signal, as shells report it: SIGINT, SIGPIPE, SIGTERM.
 _INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 130, 141, 143
 
-# Each of these variables sets how long waiting OpenMP threads spin.
-_WAIT_VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+WAIT_VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+"""Environment variables that set how long waiting OpenMP threads spin."""
 
 
 class _Terminated(KeyboardInterrupt):
@@ -93,7 +93,7 @@ def _let_waiting_threads_sleep() -> None:
     then take ten to a hundred times as long as one. OpenMP reads the variable when torch is
     imported. `import bcrf` leaves it alone: on an idle machine, spinning threads are faster.
     """
-    if "torch" not in sys.modules and not any(name in os.environ for name in _WAIT_VARIABLES):
+    if "torch" not in sys.modules and not any(name in os.environ for name in WAIT_VARIABLES):
         os.environ["OMP_WAIT_POLICY"] = "passive"
 
 
