@@ -12,8 +12,12 @@ from .inference import Solver, SolverLike, as_solver
 __all__ = ["loss", "partial_loss"]
 
 
+# The default temperature is an integer: torch.compile(dynamic=True) takes a float default for an
+# input that may change, and traces the function a second time when no operation uses it.
+
+
 def loss(
-    solver: SolverLike, chain: LinearChain, tags: Tensor, temperature: float | Tensor = 1.0
+    solver: SolverLike, chain: LinearChain, tags: Tensor, temperature: float | Tensor = 1
 ) -> Tensor:
     """Return the loss of the gold sequences, [B], >= 0, without reduction.
 
@@ -59,7 +63,7 @@ def loss(
 
 
 def partial_loss(
-    solver: SolverLike, chain: LinearChain, allowed: Tensor, temperature: float | Tensor = 1.0
+    solver: SolverLike, chain: LinearChain, allowed: Tensor, temperature: float | Tensor = 1
 ) -> Tensor:
     """Return the loss of partial labels, [B], >= 0: one set of allowed tags per position.
 
