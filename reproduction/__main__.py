@@ -121,7 +121,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "--page",
         metavar="FILE",
         default="docs/reproduction.md",
-        help="page to write (default: %(default)s); plots are written beside it",
+        help="page to write (default: %(default)s); its appendix and plots are written beside it",
     )
     report.add_argument("--no-plots", action="store_true", help="do not draw the plots")
     return parser.parse_args(arguments)
@@ -155,8 +155,7 @@ def _read_tables(folder: Path) -> ExperimentSet:
 def _report(experiment_set: ExperimentSet, options: argparse.Namespace) -> int:
     from . import write_report
 
-    template = experiment_set.folder / "template.md"
-    for path in write_report(experiment_set, template, Path(options.page), not options.no_plots):
+    for path in write_report(experiment_set, Path(options.page), not options.no_plots):
         print(path)
     return 0
 

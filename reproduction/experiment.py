@@ -43,6 +43,7 @@ class CorpusSpec:
         networks: names of the networks to train on this corpus; if empty, all networks.
         extra: True if the paper does not use this corpus. An extra corpus is run only if it is
             selected by name.
+        not_run: why we have no runs with this corpus, for the report; None: there may be some.
         settings: settings of training runs with this corpus.
     """
 
@@ -51,6 +52,7 @@ class CorpusSpec:
     editions: dict[str, str] = field(default_factory=dict)
     networks: tuple[str, ...] = ()
     extra: bool = False
+    not_run: str | None = None
     settings: TrainingSettings = field(default_factory=dict)
 
 
@@ -62,12 +64,17 @@ class NetworkSpec:
         name: the name of the network on the command line.
         title: the name of the network in tables.
         extra: True if the network is run only when the user selects it or a corpus names it.
+        not_run: why we have no runs with this network, for the report; None: there may be some.
+        stands_in_for: the network of the paper that this one replaces, because it is smaller; None:
+            it replaces none. The report shows the paper's numbers beside ours, and says so.
         settings: settings of training runs with this network.
     """
 
     name: str
     title: str
     extra: bool = False
+    not_run: str | None = None
+    stands_in_for: str | None = None
     settings: TrainingSettings = field(default_factory=dict)
 
     @property
@@ -99,6 +106,7 @@ class Experiment:
 
     Args:
         name, title: name and title of the table.
+        short_title: a title for lists, such as "Segmentation".
         task: "pos", "segmentation" or "ner".
         seeds, objectives: one model is trained for each pair of a seed and an objective.
         decoders: every model is evaluated with each decoder.
@@ -113,6 +121,7 @@ class Experiment:
 
     name: str
     title: str
+    short_title: str
     task: str
     seeds: tuple[int, ...]
     objectives: tuple[str, ...]
@@ -136,6 +145,7 @@ class Experiment:
         experiment = cls(
             name,
             read.text("title"),
+            read.text("short_title"),
             read.text("task"),
             read.numbers("seeds"),
             read.texts("objectives"),
@@ -168,6 +178,12 @@ class Experiment:
         for family in self.objective_settings:
             if family not in {Objective.parse(name).family for name in self.objectives}:
                 raise ExperimentError(f"objective_settings: no objective is a {family!r}")
+        for spec in self.networks.values():
+            if spec.stands_in_for not in (None, *self.networks):
+                raise ExperimentError(
+                    f"networks.{spec.name}.stands_in_for: unknown network "
+                    f"{spec.stands_in_for!r}; expected {', '.join(self.networks)}"
+                )
         for corpus in self.corpora.values():
             for network in corpus.networks:
                 if network not in self.networks:
@@ -232,12 +248,20 @@ def _corpus(name: str, read: TableReader) -> CorpusSpec:
         read.text_table("editions", {}),
         read.texts("networks", ()),
         read.flag("extra"),
+        read.optional_text("not_run"),
         read.settings(end=True),
     )
 
 
 def _network(name: str, read: TableReader) -> NetworkSpec:
-    return NetworkSpec(name, read.text("title", name), read.flag("extra"), read.settings(end=True))
+    return NetworkSpec(
+        name,
+        read.text("title", name),
+        read.flag("extra"),
+        read.optional_text("not_run"),
+        read.optional_text("stands_in_for"),
+        read.settings(end=True),
+    )
 
 
 def _variant(name: str, read: TableReader) -> Variant:

@@ -1,27 +1,37 @@
-"""Draw the plots of the report."""
+"""Draw the figures of the report."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from .accuracy_tables import corpus_title, run_groups
+from .analysis_tables import MEASURES
 from .experiment_set import ExperimentSet
-from .methods import Method
-from .results import Results, RunGroup
-from .tables import MEASURES, TimingResults, model_title, run_groups
+from .methods import Method, Objective, objective_title
+from .results import Results, RunGroup, Statistic
+from .timing_tables import TimingResults
 
-__all__ = ["FIGURES", "draw"]
+__all__ = ["FIGURES", "TITLES", "draw"]
 
 Axes = Any
+Panel = Callable[[Axes], None]
 
-_STYLES = {
-    ("mean_field", ""): ("MF", "s"),
-    ("bregman", ""): ("BCRF (paper)", "o"),
-    ("bregman", "half"): ("ours: BCRF half-split", "^"),
-    ("bregman", "relaxed"): ("ours: BCRF relaxed", "v"),
+_PANEL_SIZE = (3.6, 2.7)
+_FONT_SIZE = 8
+
+# Family, variant and repair of a decoder -> label, marker, line style. A series has one repair.
+_SERIES = {
+    ("mean_field", "", False): ("MF", "s", "-"),
+    ("mean_field", "", True): ("MF, MBR repair", "s", ""),
+    ("bregman", "", False): ("BCRF (paper)", "o", "-"),
+    ("bregman", "", True): ("BCRF (paper), MBR repair", "o", ""),
+    ("bregman", "half", False): ("ours: half-split", "^", "-"),
+    ("bregman", "relaxed", False): ("ours: relaxed", "v", "-"),
+    ("bregman", "relaxed", True): ("ours: relaxed, MBR repair", "v", ""),
 }
-_HEIGHT = 2.6
 
 
 def draw(name: str, experiment_set: ExperimentSet, results: Results, path: Path) -> None:
@@ -31,14 +41,32 @@ def draw(name: str, experiment_set: ExperimentSet, results: Results, path: Path)
     count = len(panels)
     columns = min(2, count)
     lines = -(-count // columns)
+    width, height = _PANEL_SIZE
     figure, axes = pyplot.subplots(
-        lines, columns, figsize=(4.2 * columns, _HEIGHT * lines), squeeze=False
+        lines, columns, figsize=(width * columns, height * lines), squeeze=False
     )
     for axis, panel in zip(axes.flat, panels, strict=False):
         panel(axis)
     for axis in axes.flat[count:]:
         axis.set_visible(False)
-    figure.tight_layout()
+    # One legend for all panels; a label that several panels have is shown once.
+    handles: dict[str, Any] = {}
+    for axis in axes.flat[:count]:
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    labels_a_line = 3 if columns > 1 else 2
+    legend_height = 0.1 + 0.16 * -(-len(handles) // labels_a_line)
+    figure.set_figheight(height * lines + legend_height)
+    figure.tight_layout(rect=(0, legend_height / (height * lines + legend_height), 1, 1))
+    figure.legend(
+        list(handles.values()),
+        list(handles),
+        loc="lower center",
+        ncols=labels_a_line,
+        frameon=False,
+        fontsize=_FONT_SIZE - 1,
+        borderaxespad=0,
+    )
     figure.savefig(path, format="svg", metadata={"Date": None})
     pyplot.close(figure)
 
@@ -53,13 +81,12 @@ def _pyplot() -> Any:
     matplotlib.use("svg")
     # Keep text in the SVG files as text elements instead of outlines of its letters, and make the
     # identifiers of the files reproducible.
-    matplotlib.rcParams.update({"svg.hashsalt": "bcrf", "svg.fonttype": "none", "font.size": 7})
+    matplotlib.rcParams.update(
+        {"svg.hashsalt": "bcrf", "svg.fonttype": "none", "font.size": _FONT_SIZE}
+    )
     from matplotlib import pyplot
 
     return pyplot
-
-
-Panel = Callable[[Axes], None]
 
 
 def _set_x_axis(axis: Axes, name: str, values: set[int]) -> None:
@@ -70,13 +97,14 @@ def _set_x_axis(axis: Axes, name: str, values: set[int]) -> None:
     axis.minorticks_off()
 
 
-def _iterations(experiment_set: ExperimentSet, results: Results) -> list[Panel]:
-    """Plot scores against the number of iterations, for CRF-trained models."""
+def _iterations(task: str, experiment_set: ExperimentSet, results: Results) -> list[Panel]:
+    """Plot the scores of CRF-trained models against the number of iterations, for one task."""
     return [
         _score_panel(experiment_set, results, group)
         for experiment in experiment_set.experiments.values()
+        if experiment.task == task and "test" in experiment.splits
         for group in run_groups(experiment, results)
-        if "crf" in results.objectives(group)
+        if "crf" in results.objectives(group) and group[1] == next(iter(experiment.variants))
     ]
 
 
@@ -84,7 +112,7 @@ def _score_panel(experiment_set: ExperimentSet, results: Results, group: RunGrou
     experiment = experiment_set.experiments[group[0]]
 
     def panel(axis: Axes) -> None:
-        curves: dict[tuple[str, str], list[tuple[int, float]]] = {}
+        series: dict[tuple[str, str, bool], dict[int, Statistic]] = {}
         for decoder in experiment.decoders:
             method = Method.parse(decoder)
             found = results.statistic(group, "crf", decoder)
@@ -92,19 +120,79 @@ def _score_panel(experiment_set: ExperimentSet, results: Results, group: RunGrou
                 continue
             if method.family == "viterbi":
                 axis.axhline(found.mean, color="black", linewidth=0.8, label="Viterbi")
-            elif (method.family, method.variant) in _STYLES and method.iterations:
-                curve = curves.setdefault((method.family, method.variant), [])
-                curve.append((method.iterations, found.mean))
-        for key, points in curves.items():
-            label, marker = _STYLES[key]
-            axis.plot(*zip(*sorted(points), strict=True), marker=marker, markersize=3, label=label)
-        network = experiment.networks[group[2]].title
-        axis.set_title(" ".join(part for part in (group[0], group[3], network, group[1]) if part))
-        _set_x_axis(axis, "iterations", {k for points in curves.values() for k, _ in points})
-        axis.set_ylabel("test score, %")
-        axis.legend()
+            elif method.iterations:
+                key = (method.family, method.variant, method.mbr)
+                series.setdefault(key, {})[method.iterations] = found
+        for key, (label, marker, line) in _SERIES.items():
+            if key in series:
+                points = sorted(series[key].items())
+                # A decoder with repair has the colour of the same decoder without it.
+                color = f"C{list(dict.fromkeys(k[:2] for k in _SERIES)).index(key[:2])}"
+                axis.errorbar(
+                    [k for k, _ in points],
+                    [found.mean for _, found in points],
+                    yerr=[found.deviation or 0 for _, found in points],
+                    fmt=marker + line,
+                    color=color,
+                    markerfacecolor="white" if key[2] else color,
+                    markersize=4,
+                    linewidth=1,
+                    capsize=2,
+                    label=label,
+                )
+        axis.set_title(_group_title(experiment_set, group))
+        counts = {k for points in series.values() for k in points}
+        _set_x_axis(axis, "iterations", counts)
+        axis.set_ylabel("accuracy, %" if experiment.task == "pos" else "F1, %")
 
     return panel
+
+
+def _curves(experiment_set: ExperimentSet, results: Results) -> list[Panel]:
+    """Plot scores on dev against epochs, for groups that were trained at several temperatures."""
+    return [
+        _curve_panel(experiment_set, results, group)
+        for experiment in experiment_set.experiments.values()
+        for group in run_groups(experiment, results)
+        if any(Objective.parse(name).temperature != 1 for name in results.objectives(group))
+    ]
+
+
+def _curve_panel(experiment_set: ExperimentSet, results: Results, group: RunGroup) -> Panel:
+    def panel(axis: Axes) -> None:
+        names = [
+            name
+            for name in results.objectives(group)
+            if Objective.parse(name).family in ("crf", "bregman")
+        ]
+        shades = {1.0: 1.0, 0.3: 0.65, 0.1: 0.35}
+        for name in sorted(names, key=lambda n: (Objective.parse(n).family, n)):
+            objective = Objective.parse(name)
+            row = next(row for row in results.of(group) if row["objective"] == name)
+            scores = [100 * score for score in row["training"]["dev"]]
+            title = objective_title(name).removeprefix("ours: ")
+            axis.plot(
+                range(1, len(scores) + 1),
+                scores,
+                color="C0" if objective.family == "crf" else "C1",
+                alpha=shades.get(objective.temperature, 0.5),
+                linestyle="-" if objective.temperature == 1 else "--",
+                label=title if "τ" in title else f"{title}, τ = 1",
+            )
+        best = max(max(row["training"]["dev"]) for row in results.of(group))
+        axis.set_ylim(100 * best - 6, 100 * best + 0.5)
+        axis.set_title(_group_title(experiment_set, group))
+        axis.set_xlabel("epoch")
+        axis.set_ylabel("score on dev, %")
+
+    return panel
+
+
+def _group_title(experiment_set: ExperimentSet, group: RunGroup) -> str:
+    experiment = experiment_set.experiments[group[0]]
+    network = experiment.networks[group[2]].title
+    partial = "partial labels, " if len(experiment.variants) > 1 else ""
+    return f"{corpus_title(group[3])}, {partial}{network}"
 
 
 def _scaling(experiment_set: ExperimentSet, results: Results) -> list[Panel]:
@@ -119,6 +207,18 @@ def _scaling(experiment_set: ExperimentSet, results: Results) -> list[Panel]:
     ]
 
 
+# Method -> its label and colour, which are the same in all panels. The exact method of training is
+# the forward algorithm, that of decoding is Viterbi. Methods with 5 iterations are left out.
+_TIMED = {
+    "crf": ("forward, Viterbi", "black"),
+    "viterbi": ("forward, Viterbi", "black"),
+    "mean_field-10": ("MF-10", "C0"),
+    "bregman-10": ("BCRF-10", "C1"),
+    "bregman-10-relaxed": ("relaxed BCRF-10", "C3"),
+    "certified-10": ("certified-10", "C4"),
+}
+
+
 def _time_panel(timed: TimingResults, measure: str, along: str) -> Panel:
     sizes = timed.plan.scaling
     fixed, value = ("tags", sizes.tag) if along == "length" else ("length", sizes.length)
@@ -126,31 +226,44 @@ def _time_panel(timed: TimingResults, measure: str, along: str) -> Panel:
 
     def panel(axis: Axes) -> None:
         for backend, line in zip(timed.plan.backends, ("--", "-"), strict=False):
-            axis.set_prop_cycle(None)  # a method has the same colour on each backend
             for method in timed.plan.methods(measure):
+                if method not in _TIMED:
+                    continue
                 points = sorted(
-                    (row[along], row[measure][backend][method]["median"]) for row in rows
+                    (row[along], 1000 * row[measure][backend][method]["median"]) for row in rows
                 )
-                name = "forward" if method == "crf" else Method.parse(method).title
-                label = f"{name} ({backend})"
-                axis.plot(*zip(*points, strict=True), line, marker=".", label=label)
-        axis.set_title(f"{measure}, {fixed} = {value}, batch {sizes.batch}\n{timed.title}")
-        _set_x_axis(axis, along, {row[along] for row in rows})
+                name, color = _TIMED[method]
+                label = f"{name}, {_BACKEND_TITLES.get(backend, backend)}"
+                axis.plot(*zip(*points, strict=True), line, color=color, marker=".", label=label)
+        axis.set_title(f"{measure}, {'T' if fixed == 'tags' else 'n'} = {value}; {timed.title}")
+        _set_x_axis(axis, "length n" if along == "length" else "tags T", {r[along] for r in rows})
         axis.set_yscale("log")
-        axis.set_ylabel("seconds")
-        axis.legend(fontsize=4, ncols=2)
+        axis.set_ylabel(f"milliseconds, batch of {sizes.batch}")
 
     return panel
 
 
+_BACKEND_TITLES = {"auto": "fastest backend", "few_launches": "few launches", "torch": "torch"}
+
+
 def _errors(experiment_set: ExperimentSet, results: Results) -> list[Panel]:
-    """Plot the measures of the analysis against iterations, for CRF-trained models."""
-    return [
-        _error_panel(experiment_set, row, measure)
+    """Plot the analysis of one CRF-trained model: the first that the log has.
+
+    The model of a segmenter is preferred, because its chains are the hardest.
+    """
+    rows = [
+        row
         for name in experiment_set.analyses
         for row in results.rows[name]
         if row["objective"] == "crf"
+    ]
+    if not rows:
+        return []
+    rows.sort(key=lambda row: experiment_set.experiments[row["source"]].task != "segmentation")
+    return [
+        _error_panel(experiment_set, rows[0], measure)
         for measure in MEASURES
+        if measure[1] < 1 and measure[0] in ("error", "certified")
     ]
 
 
@@ -167,18 +280,32 @@ def _error_panel(
                 (e["iterations"], scale * e[name]) for e in entries if e["setting"] == setting
             ]
             axis.plot(*zip(*sorted(points), strict=True), marker=".", label=setting)
-        axis.set_title(f"{model_title(row, experiment_set.experiments)}\n{MEASURES[measure]}")
+        group = (row["source"], row["variant"], row["network"], row["corpus"])
+        axis.set_title(_group_title(experiment_set, group))
         _set_x_axis(axis, "iterations", {entry["iterations"] for entry in entries})
+        axis.set_ylabel(MEASURES[measure])
         if name == "error":
             axis.set_yscale("log")
-        axis.legend(fontsize=5)
 
     return panel
 
 
 FIGURES: dict[str, Callable[[ExperimentSet, Results], list[Panel]]] = {
-    "iterations": _iterations,
+    **{
+        f"iterations-{t}": functools.partial(_iterations, t) for t in ("pos", "segmentation", "ner")
+    },
+    "curves": _curves,
     "scaling": _scaling,
     "errors": _errors,
 }
 """Name of a figure -> function that returns its panels; an empty list if there are no results."""
+
+TITLES = {
+    "iterations-pos": "Accuracy of part-of-speech tagging against iterations",
+    "iterations-segmentation": "F1 of segmentation against iterations",
+    "iterations-ner": "F1 of named entities against iterations",
+    "curves": "Scores on dev against epochs, at several temperatures of training",
+    "scaling": "Time of inference against length and number of tags",
+    "errors": "Error of the marginals and share of certified sentences against iterations",
+}
+"""Name of a figure -> what it shows, for readers who do not see it."""

@@ -1,25 +1,37 @@
-"""Check claims about the results against the logs, and show the numbers."""
+"""Check claims about the results against the logs, and show the numbers.
+
+`claims.py` lists the claims. Each kind of claim is a class here; its `finding` collects the numbers
+of all groups of runs that have them.
+"""
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+from .accuracy_tables import corpus_title, run_groups
 from .experiment import Experiment
 from .experiment_set import ExperimentSet
+from .methods import Objective
 from .plans import TimingPlan
-from .results import Results, RunGroup
-from .tables import TimingResults, run_groups
+from .results import Results, RunGroup, Statistic
+from .timing_tables import TimingResults
 
-__all__ = ["Check", "Evidence", "Finding", "findings"]
+__all__ = [
+    "BestTemperatureCheck",
+    "Check",
+    "Claim",
+    "Evidence",
+    "Finding",
+    "PaperCheck",
+    "SpeedCheck",
+]
 
 Pair = tuple[str, str]
 """An objective and a decoder."""
-
-VITERBI: Pair = ("crf", "viterbi")
-
-# Scores in percent that differ by less than this count as equal. It is one token in 20,000.
-_EQUAL = 0.005
 
 
 @dataclass(frozen=True)
@@ -31,12 +43,17 @@ class Evidence:
         holds: whether the numbers support the claim.
         ours: our number: a difference of scores or a ratio of times.
         paper: the same number in the paper, if it has one.
+        seeds: the number of seeds; 0 for times.
+        margin: the distance of our number to the bound of the claim, in standard deviations over
+            seeds; None for a single seed.
     """
 
     text: str
     holds: bool
     ours: float
     paper: float | None = None
+    seeds: int = 0
+    margin: float | None = None
 
 
 @dataclass(frozen=True)
@@ -67,11 +84,31 @@ class Finding:
         return _range(numbers, self.paper_form)
 
     @property
+    def seeds(self) -> str:
+        """The smallest and largest number of seeds."""
+        return _range([one.seeds for one in self.evidence if one.seeds], "{:g}")
+
+    @property
     def verdict(self) -> str:
+        """Whether the means support the claim, and by how many standard deviations."""
         if not self.evidence:
             return "not measured"
-        failed = sum(not one.holds for one in self.evidence)
-        return f"fails in {failed} of {len(self.evidence)}" if failed else "holds"
+        failed = [one for one in self.evidence if not one.holds]
+        text = f"fails in {len(failed)} of {len(self.evidence)}" if failed else "holds"
+        margins = [one.margin for one in failed or self.evidence if one.margin is not None]
+        finite = [margin for margin in margins if math.isfinite(margin)]
+        return f"{text} (by {_range(finite, '{:.1f}')} sd)" if finite else text
+
+
+class Claim(Protocol):
+    """A claim that can be compared with the logs."""
+
+    @property
+    def claim(self) -> str:
+        """The claim as a sentence."""
+
+    def finding(self, experiment_set: ExperimentSet, results: Results) -> Finding:
+        """Return the claim with its evidence."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +118,10 @@ class Check:
     Args:
         claim: the claim as a sentence.
         tasks: the claim is about experiments with these tasks; None: all experiments.
-        pairs: pairs (one, other); each difference must be within the bounds.
+        pairs: pairs (one, other); each mean difference must be within the bounds.
         low, high: the bounds.
+        deviations: the bounds are this many standard deviations of the scores, instead of `low` and
+            `high`. Groups with a single seed are then no evidence.
         partial: whether the claim is about partially supervised training.
     """
 
@@ -91,168 +130,86 @@ class Check:
     pairs: tuple[tuple[Pair, Pair], ...]
     low: float = float("-inf")
     high: float = float("inf")
+    deviations: float | None = None
     partial: bool = False
 
     def finding(self, experiment_set: ExperimentSet, results: Results) -> Finding:
         """Return the claim with its evidence."""
         evidence = [
             found
-            for experiment in experiment_set.experiments.values()
-            if self._concerns(experiment)
-            for group in run_groups(experiment, results)
-            if group[1] == next(iter(experiment.variants))
+            for experiment, group in _groups(experiment_set, results, self.tasks, self.partial)
             for one, other in self.pairs
-            if (found := self._evidence(experiment, group, one, other, results)) is not None
+            if (found := _evidence(experiment, group, one, other, results, self)) is not None
         ]
         return Finding(self.claim, evidence)
 
-    def _concerns(self, experiment: Experiment) -> bool:
-        first = next(iter(experiment.variants.values()))
-        partial = first.settings.get("data", {}).get("partial", False)
-        if self.tasks is None:
-            return True
-        return experiment.task in self.tasks and partial == self.partial
 
-    def _evidence(
-        self, experiment: Experiment, group: RunGroup, one: Pair, other: Pair, results: Results
-    ) -> Evidence | None:
-        scores = results.difference(group, one, other)
-        if scores is None:
-            return None
-        difference = scores[0] - scores[1]
-        # The slack allows for rounding: a difference of 0.1 is within 0.1.
-        holds = self.low - 1e-9 <= difference <= self.high + 1e-9
-        table, variant, network, corpus = group
-        numbers = [experiment.paper.get((variant, network, corpus, *pair)) for pair in (one, other)]
-        paper = None
-        if numbers[0] is not None and numbers[1] is not None:
-            paper = numbers[0] - numbers[1]
-        beside = "" if paper is None else f"; paper {paper:+.1f}"
-        text = (
-            f"{table}, {corpus}, {experiment.networks[network].title}: {_name(one)} "
-            f"{scores[0]:.2f}, {_name(other)} {scores[1]:.2f} ({difference:+.2f}{beside})"
-        )
-        return Evidence(text, holds, difference, paper)
+@dataclass(frozen=True)
+class BestTemperatureCheck:
+    """A claim that two families are equal, each at the temperature that is best on dev.
+
+    Args:
+        claim: the claim as a sentence.
+        families: the two families of objectives.
+        decoder: the decoder of both.
+        deviations: the difference of the means must be within this many standard deviations.
+    """
+
+    claim: str
+    families: tuple[str, str]
+    decoder: str
+    deviations: float
+
+    def finding(self, experiment_set: ExperimentSet, results: Results) -> Finding:
+        """Return the claim with its evidence, for groups with several temperatures of training."""
+        evidence = []
+        for experiment, group in _groups(experiment_set, results, None, None):
+            if all(Objective.parse(n).temperature == 1 for n in results.objectives(group)):
+                continue
+            best = [_best_on_dev(results, group, family) for family in self.families]
+            if best[0] is None or best[1] is None:
+                continue
+            pairs = ((best[0], self.decoder), (best[1], self.decoder))
+            check = Check(self.claim, None, (pairs,), deviations=self.deviations)
+            found = _evidence(experiment, group, *pairs, results, check)
+            if found is not None:
+                evidence.append(found)
+        return Finding(self.claim, evidence)
 
 
-def _crf(*decoders: str) -> tuple[tuple[Pair, Pair], ...]:
-    """Pair each decoder with Viterbi, both for CRF-trained models."""
-    return tuple((("crf", decoder), VITERBI) for decoder in decoders)
+@dataclass(frozen=True)
+class PaperCheck:
+    """A claim that our scores of an objective are near the paper's.
 
+    Args:
+        claim: the claim as a sentence.
+        objective: the rows with this objective are compared.
+        distance: the largest difference, in percent.
+    """
 
-CHECKS: tuple[Check, ...] = (
-    Check(
-        "POS: BCRF decoding of a CRF-trained model is within 0.1 of Viterbi",
-        ("pos",),
-        _crf("bregman-5", "bregman-10"),
-        low=-0.1,
-        high=0.1,
-    ),
-    Check(
-        "Segmentation: BCRF-10 decoding of a CRF-trained model is within 0.6 of Viterbi",
-        ("segmentation",),
-        _crf("bregman-10"),
-        low=-0.6,
-        high=0.6,
-    ),
-    Check(
-        "Segmentation: BCRF-10 decoding of a CRF-trained model is at least 5 points above MF",
-        ("segmentation",),
-        tuple((("crf", "bregman-10"), ("crf", f"mean_field-{k}")) for k in (5, 10)),
-        low=5.0,
-    ),
-    Check(
-        "Ours: relaxed BCRF-10 decoding of a CRF-trained model is within 0.2 of Viterbi",
-        None,
-        _crf("bregman-10-relaxed"),
-        low=-0.2,
-        high=0.2,
-    ),
-    Check(
-        "Segmentation, ours: the paper's BCRF-10 decoding, with MBR repair, of a CRF-trained model "
-        "is within 0.6 of Viterbi",
-        ("segmentation",),
-        _crf("bregman-10-mbr"),
-        low=-0.6,
-        high=0.6,
-    ),
-    Check(
-        "Ours: relaxed BCRF-10 decoding, with MBR repair, of a CRF-trained model is within 0.2 of "
-        "Viterbi",
-        None,
-        _crf("bregman-10-relaxed-mbr"),
-        low=-0.2,
-        high=0.2,
-    ),
-    Check(
-        "Ours: certified decoding equals Viterbi",
-        None,
-        tuple(
-            ((objective, "certified-10"), (objective, "viterbi"))
-            for objective in ("crf", "mean_field", "bregman")
-        ),
-        low=-_EQUAL,
-        high=_EQUAL,
-    ),
-    Check(
-        "MF is behind under constraints: MF-10 decoding, of CRF- and of MF-trained models, is "
-        "below CRF training with Viterbi",
-        ("segmentation",),
-        tuple(((objective, "mean_field-10"), VITERBI) for objective in ("crf", "mean_field")),
-        high=-_EQUAL,
-    ),
-    Check(
-        "Partial NER: BCRF-10 decodes a CRF-trained model as Viterbi does (within 0.1)",
-        ("ner",),
-        _crf("bregman-10"),
-        low=-0.1,
-        high=0.1,
-        partial=True,
-    ),
-    Check(
-        "Partial NER: BCRF training equals CRF training, each with its own decoder (within 0.5)",
-        ("ner",),
-        ((("bregman", "bregman-10"), VITERBI),),
-        low=-0.5,
-        high=0.5,
-        partial=True,
-    ),
-    Check(
-        "POS: BCRF training is close to CRF training, each with its own decoder (within 0.3)",
-        ("pos",),
-        ((("bregman", "bregman-10"), VITERBI),),
-        low=-0.3,
-        high=0.3,
-    ),
-    Check(
-        "POS: BCRF decoding of a CRF-trained model is at least as good as MF decoding",
-        ("pos",),
-        tuple((("crf", f"bregman-{k}"), ("crf", f"mean_field-{k}")) for k in (5, 10)),
-        low=-_EQUAL,
-    ),
-    Check(
-        "Segmentation: BCRF training is close to CRF training, each with its own decoder "
-        "(within 1.0)",
-        ("segmentation",),
-        ((("bregman", "bregman-10"), VITERBI),),
-        low=-1.0,
-        high=1.0,
-    ),
-    Check(
-        "Segmentation: the unstructured model is at least 1.5 points behind CRF training",
-        ("segmentation",),
-        ((("unstructured", "unstructured"), VITERBI),),
-        high=-1.5,
-    ),
-    Check(
-        "NER: BCRF-10 decodes a CRF-trained model as Viterbi does (within 0.1)",
-        ("ner",),
-        _crf("bregman-10"),
-        low=-0.1,
-        high=0.1,
-    ),
-)
-"""Claims about accuracies and F-scores; the main claims come first."""
+    claim: str
+    objective: str
+    distance: float
+
+    def finding(self, experiment_set: ExperimentSet, results: Results) -> Finding:
+        """Return the claim with one entry for each number of the paper that we have, too."""
+        evidence = []
+        for experiment, group in _groups(experiment_set, results, None, None):
+            for key, number in experiment.paper.items():
+                if key[:4] != (group[1], group[2], group[3], self.objective):
+                    continue
+                scores = list(results.seeds(group, self.objective, key[4], "score").values())
+                if not scores:
+                    continue
+                gap = statistics.fmean(scores) - number
+                holds = abs(gap) <= self.distance + _ROUNDING
+                text = (
+                    f"{_place(experiment, group)}: {_name((self.objective, key[4]))} "
+                    f"{statistics.fmean(scores):.2f}, the paper {number:.1f} ({gap:+.2f})"
+                )
+                margin = _margin(Statistic.of(scores), self.distance - abs(gap))
+                evidence.append(Evidence(text, holds, gap, None, len(scores), margin))
+        return Finding(self.claim, evidence)
 
 
 @dataclass(frozen=True)
@@ -283,10 +240,13 @@ class SpeedCheck:
                     if speeds[0] is None or speeds[1] is None:
                         continue
                     ratio = speeds[0] / speeds[1]
-                    network = experiment_set.experiments[place[0]].networks[place[1]].title
-                    where = f"{place[0]}, {place[2]}, {network}, {timed.title}"
+                    experiment = experiment_set.experiments[place[0]]
+                    where = _place(experiment, (place[0], "", place[1], place[2]))
                     yield Evidence(
-                        f"{where}: ×{ratio:.2f}", ratio > 1, ratio, self._paper(plan, place)
+                        f"{where}, {timed.title}: ×{ratio:.2f}",
+                        ratio > 1,
+                        ratio,
+                        self._paper(plan, place),
                     )
 
     def _paper(self, plan: TimingPlan, place: tuple[str, str, str]) -> float | None:
@@ -299,26 +259,98 @@ class SpeedCheck:
         return None if speeds[0] is None or speeds[1] is None else speeds[0] / speeds[1]
 
 
-SPEED_CHECKS: tuple[SpeedCheck, ...] = (
-    SpeedCheck(
-        "Training with BCRF-10 takes less time than with the forward algorithm (like for like)",
-        "training",
-        "bregman-10",
-        "crf",
-    ),
-    SpeedCheck(
-        "BCRF-10 decoding takes less time than Viterbi (like for like)",
-        "decoding",
-        "bregman-10",
-        "viterbi",
-    ),
-    SpeedCheck(
-        "MF-10 decoding takes less time than BCRF-10 decoding (like for like)",
-        "decoding",
-        "mean_field-10",
-        "bregman-10",
-    ),
-)
+# A difference of 0.1 is within 0.1, although it is slightly larger in binary.
+_ROUNDING = 1e-9
+
+
+def _groups(
+    experiment_set: ExperimentSet,
+    results: Results,
+    tasks: Sequence[str] | None,
+    partial: bool | None,
+) -> Iterator[tuple[Experiment, RunGroup]]:
+    """Yield the groups that count as evidence: those of the first variant of each experiment.
+
+    Experiments that only choose a setting do not count.
+
+    Args:
+        tasks: experiments with these tasks; None: all, with partial labels and without.
+        partial: whether the experiments train on partial labels.
+    """
+    for experiment in experiment_set.experiments.values():
+        first = next(iter(experiment.variants.values()))
+        is_partial = first.settings.get("data", {}).get("partial", False)
+        if "test" not in experiment.splits:
+            continue
+        if tasks is not None and (experiment.task not in tasks or is_partial != partial):
+            continue
+        for group in run_groups(experiment, results):
+            if group[1] == first.name:
+                yield experiment, group
+
+
+def _evidence(
+    experiment: Experiment, group: RunGroup, one: Pair, other: Pair, results: Results, check: Check
+) -> Evidence | None:
+    """Compare two scores of a group; None if the log lacks one of them."""
+    paired = results.paired_scores(group, one, other)
+    if not paired:
+        return None
+    first, second, gap = (
+        Statistic.of_some(scores)
+        for scores in (*zip(*paired, strict=True), [a - b for a, b in paired])
+    )
+    low, high, spread = check.low, check.high, gap
+    if check.deviations is not None:
+        if first.deviation is None or second.deviation is None:
+            return None
+        # The runs of the two objectives are independent, although they have a seed in common.
+        pooled = math.sqrt((first.deviation**2 + second.deviation**2) / 2)
+        low, high = -check.deviations * pooled, check.deviations * pooled
+        spread = Statistic(gap.mean, pooled, gap.count)
+    inside = min(gap.mean - low, high - gap.mean)
+    numbers = [experiment.paper.get((*group[1:], *pair)) for pair in (one, other)]
+    paper = None
+    if numbers[0] is not None and numbers[1] is not None:
+        paper = numbers[0] - numbers[1]
+    notes = [f"{gap.mean:+.2f}"]
+    if gap.deviation is not None:
+        notes = [f"{gap.mean:+.2f} ± {gap.deviation:.2f}, {gap.count} seeds"]
+    if check.deviations is not None:
+        notes.append(f"allowed ± {high:.2f}")
+    if paper is not None:
+        notes.append(f"paper {paper:+.1f}")
+    text = (
+        f"{_place(experiment, group)}: {_name(one)} {first.mean:.2f}, {_name(other)} "
+        f"{second.mean:.2f} ({'; '.join(notes)})"
+    )
+    margin = _margin(spread, inside)
+    return Evidence(text, inside >= -_ROUNDING, gap.mean, paper, gap.count, margin)
+
+
+def _margin(spread: Statistic | None, distance: float) -> float | None:
+    """Return the distance to the bound in standard deviations; None for a single seed."""
+    if spread is None or spread.deviation is None or math.isinf(distance):
+        return None
+    return abs(distance) / spread.deviation if spread.deviation > 0 else math.inf
+
+
+def _best_on_dev(results: Results, group: RunGroup, family: str) -> str | None:
+    """Return the objective of a family with the best mean score on dev."""
+    names = [n for n in results.objectives(group) if Objective.parse(n).family == family]
+    return max(
+        names, key=lambda name: statistics.fmean(results.dev_scores(group, name)), default=None
+    )
+
+
+def _place(experiment: Experiment, group: RunGroup) -> str:
+    network = experiment.networks[group[2]].title
+    return f"{experiment.short_title}, {corpus_title(group[3])}, {network}"
+
+
+def _name(pair: Pair) -> str:
+    objective, decoder = pair
+    return decoder if objective == decoder else f"{objective} + {decoder}"
 
 
 def _range(numbers: Sequence[float], form: str) -> str:
@@ -327,14 +359,3 @@ def _range(numbers: Sequence[float], form: str) -> str:
         return "–"
     ends = (form.format(round(number, 2) + 0.0) for number in (min(numbers), max(numbers)))
     return " to ".join(dict.fromkeys(ends))
-
-
-def findings(experiment_set: ExperimentSet, results: Results) -> list[Finding]:
-    """Return all claims with the evidence that the logs hold."""
-    checks: Sequence[Check | SpeedCheck] = (*CHECKS, *SPEED_CHECKS)
-    return [check.finding(experiment_set, results) for check in checks]
-
-
-def _name(pair: Pair) -> str:
-    objective, decoder = pair
-    return decoder if objective == decoder else f"{objective} + {decoder}"

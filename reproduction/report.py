@@ -2,52 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
 from bcrf.tagger.files import atomic_write
 from measurement.markdown import TemplateError, fill_template, table
 
-from .experiment import ExperimentError
-from .experiment_set import ExperimentSet
-from .figures import FIGURES, draw
-from .findings import findings
-from .results import Results
-from .tables import (
-    accuracy_tables,
-    analysis_tables,
+from .accuracy_tables import (
+    all_rows_tables,
+    choice_table,
+    corpus_title,
     ill_formed_tables,
+    other_corpora_table,
+    our_table,
+    paper_table,
+    repair_table,
     run_groups,
-    timing_tables,
+    temperature_tables,
 )
+from .analysis_tables import analysis_tables
+from .claims import findings
+from .experiment import Experiment, ExperimentError
+from .experiment_set import ExperimentSet
+from .figures import FIGURES, TITLES, draw
+from .results import Results
+from .timing_tables import timing_tables
 
-__all__ = ["report", "write_report"]
+__all__ = ["PAGES", "report", "write_report"]
+
+PAGES = {"": "template.md", "-appendix": "appendix.md"}
+"""End of the name of a page -> its template, in the folder of the experiments."""
 
 _NOTHING = "Nothing was run yet."
 
 
-def write_report(
-    experiment_set: ExperimentSet, template: Path, page: Path, plots: bool = True
-) -> list[Path]:
-    """Write the page, and the plots into the same folder; return the paths of all these files."""
+def write_report(experiment_set: ExperimentSet, page: Path, plots: bool = True) -> list[Path]:
+    """Write the page, its appendix, and the plots into one folder; return the paths of all files.
+
+    Args:
+        page: the path of the page; the names of all other files begin with its name.
+        plots: whether to draw the plots.
+    """
     results = Results.read(experiment_set)
-    text = report(experiment_set, results, template, page.stem)
+    texts = {
+        page.with_name(f"{page.stem}{end}.md"): report(
+            experiment_set, results, experiment_set.folder / template, page.stem
+        )
+        for end, template in PAGES.items()
+        if end == "" or (experiment_set.folder / template).exists()
+    }
     page.parent.mkdir(parents=True, exist_ok=True)
-    written = [page]
+    written = [*texts]
     if plots:
         for name, panels in FIGURES.items():
             if panels(experiment_set, results):
                 path = page.with_name(_plot_name(page.stem, name))
                 draw(name, experiment_set, results, path)
                 written.append(path)
-    with atomic_write(page) as file:
-        file.write(text)
+    for path, text in texts.items():
+        with atomic_write(path) as file:
+            file.write(text)
     return written
 
 
 def report(experiment_set: ExperimentSet, results: Results, template: Path, name: str) -> str:
-    """Return the text of the template, with marks such as `{{ table pos }}` replaced.
+    """Return the text of the template, with marks such as `{{ paper pos }}` replaced.
 
     Args:
         name: name of the page; the file names of the plots begin with it.
@@ -56,24 +76,34 @@ def report(experiment_set: ExperimentSet, results: Results, template: Path, name
         ExperimentError: the template has an unknown mark, or a mark with an unknown argument.
     """
     experiments = experiment_set.experiments
+    timings, analyses = experiment_set.timings, experiment_set.analyses
+    everywhere: Collection[str] = ()
     sections: dict[str, tuple[Collection[str], Callable[[str], str]]] = {
-        "source": ((), lambda _: _source(results)),
-        "machines": ((), lambda _: _machines(results)),
-        "summary": ((), lambda _: _summary(experiment_set, results)),
-        "findings": ((), lambda _: _findings(experiment_set, results)),
-        "compared": ((), lambda _: _compared(experiment_set, results)),
-        "table": (experiments, lambda table: accuracy_tables(experiments[table], results)),
-        "ill-formed": (experiments, lambda table: ill_formed_tables(experiments[table], results)),
-        "timing": (
-            experiment_set.timings,
-            lambda table: timing_tables(experiment_set.timings[table], experiments, results),
-        ),
-        "analysis": (
-            experiment_set.analyses,
-            lambda table: analysis_tables(experiment_set.analyses[table], experiments, results),
-        ),
+        "source": (everywhere, lambda _: _source(results)),
+        "machines": (everywhere, lambda _: _machines(results)),
+        "runs": (everywhere, lambda _: _runs(experiment_set, results)),
+        "scoreboard": (everywhere, lambda _: _scoreboard(experiment_set, results)),
+        "findings": (everywhere, lambda _: _findings(experiment_set, results)),
+        "compared": (everywhere, lambda _: _compared(experiment_set, results)),
+        "repair": (everywhere, lambda _: repair_table(_tested(experiments.values()), results)),
+        "timing": (timings, lambda name: timing_tables(timings[name], experiments, results)),
+        "analysis": (analyses, lambda name: analysis_tables(analyses[name], experiments, results)),
         "figure": (FIGURES, lambda figure: _figure(experiment_set, results, figure, name)),
     }
+    of_experiments: dict[str, Callable[[Experiment, Results], str]] = {
+        "paper": paper_table,
+        "ours": our_table,
+        "others": other_corpora_table,
+        "temperatures": temperature_tables,
+        "choice": choice_table,
+        "rows": all_rows_tables,
+        "ill-formed": ill_formed_tables,
+    }
+    for kind, make_table in of_experiments.items():
+        sections[kind] = (
+            experiments,
+            lambda name, make=make_table: make(experiments[name], results),  # type: ignore[misc]
+        )
 
     def checked(kind: str) -> Callable[[str], str]:
         known, make = sections[kind]
@@ -105,13 +135,18 @@ def _source(results: Results) -> str:
     return f"Rows of the logs: {', '.join(counts)}."
 
 
-def _summary(experiment_set: ExperimentSet, results: Results) -> str:
-    """Return one line for each claim: the paper's numbers, our numbers and the verdict."""
-    body = []
-    for number, finding in enumerate(findings(experiment_set, results), start=1):
-        cells = [finding.paper_range, finding.our_range, finding.verdict]
-        body.append([str(number), finding.claim, *cells])
-    return table(["", "claim", "paper", "ours", "verdict"], body, left=2)
+def _tested(experiments: Iterable[Experiment]) -> list[Experiment]:
+    """Return the experiments that evaluate test files; others only choose settings."""
+    return [experiment for experiment in experiments if "test" in experiment.splits]
+
+
+def _scoreboard(experiment_set: ExperimentSet, results: Results) -> str:
+    """Return one line for each claim: the paper's numbers, our numbers, the verdict, the seeds."""
+    body = [
+        [finding.claim, finding.paper_range, finding.our_range, finding.verdict, finding.seeds]
+        for finding in findings(experiment_set, results)
+    ]
+    return table(["claim", "paper", "ours", "verdict", "seeds"], body)
 
 
 def _findings(experiment_set: ExperimentSet, results: Results) -> str:
@@ -126,7 +161,7 @@ def _findings(experiment_set: ExperimentSet, results: Results) -> str:
 def _compared(experiment_set: ExperimentSet, results: Results) -> str:
     """Return our mean scores minus the paper's, over all rows that both have."""
     body = []
-    for experiment in experiment_set.experiments.values():
+    for experiment in _tested(experiment_set.experiments.values()):
         for group in run_groups(experiment, results):
             _, variant, network, corpus = group
             found = {}
@@ -139,8 +174,8 @@ def _compared(experiment_set: ExperimentSet, results: Results) -> str:
                 mean = sum(found.values()) / len(found)
                 body.append(
                     [
-                        experiment.name,
-                        corpus,
+                        experiment.short_title,
+                        corpus_title(corpus),
                         experiment.networks[network].title,
                         str(len(found)),
                         f"{mean:+.2f}",
@@ -178,7 +213,24 @@ def _machines(results: Results) -> str:
     return table(head, [[*map(str, facts), ", ".join(t)] for facts, t in seen.items()], left=7)
 
 
+def _runs(experiment_set: ExperimentSet, results: Results) -> str:
+    """Return a list of the commits and commands that made the rows of each table."""
+    body = []
+    for name in experiment_set.tables:
+        seen: dict[tuple[str, str], int] = {}
+        for row in results.rows[name]:
+            origin = (row.get("commit", ""), row.get("command", ""))
+            seen[origin] = seen.get(origin, 0) + 1
+        for (commit, command), count in seen.items():
+            body.append(
+                [name, commit or "not logged", f"`{command}`" if command else "", str(count)]
+            )
+    if not body:
+        return _NOTHING
+    return table(["table", "commit", "command", "rows"], body, left=3)
+
+
 def _figure(experiment_set: ExperimentSet, results: Results, figure: str, page: str) -> str:
     if not FIGURES[figure](experiment_set, results):
         return _NOTHING
-    return f"![{figure}]({_plot_name(page, figure)})"
+    return f"![{TITLES[figure]}]({_plot_name(page, figure)})"

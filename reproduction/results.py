@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,8 +36,11 @@ class Statistic:
     def of(cls, values: Iterable[float]) -> Statistic | None:
         """Return the statistic of these numbers; None if there are no numbers."""
         numbers = list(values)
-        if not numbers:
-            return None
+        return cls.of_some(numbers) if numbers else None
+
+    @classmethod
+    def of_some(cls, numbers: Sequence[float]) -> Statistic:
+        """Return the statistic of at least one number."""
         deviation = statistics.stdev(numbers) if len(numbers) > 1 else None
         return cls(statistics.fmean(numbers), deviation, len(numbers))
 
@@ -91,18 +94,35 @@ class Results:
         """Return the statistic over all seeds of a logged number of the test file."""
         return Statistic.of(self.seeds(group, objective, decoder, field).values())
 
-    def difference(
+    def paired_scores(
         self, group: RunGroup, one: tuple[str, str], other: tuple[str, str]
-    ) -> tuple[float, float] | None:
-        """Return the mean scores of two (objective, decoder) pairs over their common seeds."""
+    ) -> list[tuple[float, float]]:
+        """Return the scores of two (objective, decoder) pairs for each of their common seeds."""
         first, second = (self.seeds(group, *pair, "score") for pair in (one, other))
-        both = first.keys() & second.keys()
-        if not both:
-            return None
-        return (
-            statistics.fmean(first[seed] for seed in both),
-            statistics.fmean(second[seed] for seed in both),
-        )
+        return [(first[seed], second[seed]) for seed in sorted(first.keys() & second.keys())]
+
+    def gaps(self, group: RunGroup, one: tuple[str, str], other: tuple[str, str]) -> list[float]:
+        """Return the difference of two scores, `one` - `other`, for each common seed."""
+        return [first - second for first, second in self.paired_scores(group, one, other)]
+
+    def dev_scores(self, group: RunGroup, objective: str) -> list[float]:
+        """Return the best score on dev of each run, in percent."""
+        return [100 * max(training["dev"]) for training in self._trainings(group, objective)]
+
+    def best_epochs(self, group: RunGroup, objective: str) -> list[int]:
+        """Return the epoch with the best score on dev of each run."""
+        return [training["best_epoch"] for training in self._trainings(group, objective)]
+
+    def calibration_errors(self, group: RunGroup, objective: str) -> list[float]:
+        """Return the expected calibration error on test of each run that has one, in percent."""
+        return [
+            100 * row["evaluations"]["test"]["calibration"]["ece"]
+            for row in self.of(group)
+            if row["objective"] == objective and "calibration" in row["evaluations"].get("test", {})
+        ]
+
+    def _trainings(self, group: RunGroup, objective: str) -> list[dict[str, Any]]:
+        return [row["training"] for row in self.of(group) if row["objective"] == objective]
 
 
 def _merged(rows: Iterable[LogRow]) -> list[LogRow]:

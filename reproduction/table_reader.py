@@ -31,6 +31,10 @@ class TableReader:
     def text(self, key: str, default: str | None = None) -> str:
         return str(self._take(key, default, lambda v: isinstance(v, str), "a string"))
 
+    def optional_text(self, key: str) -> str | None:
+        """Return a string; None if the key is missing."""
+        return self.text(key) if key in self._values else None
+
     def flag(self, key: str) -> bool:
         return bool(self._take(key, False, lambda v: isinstance(v, bool), "true or false"))
 

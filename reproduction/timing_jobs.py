@@ -27,6 +27,7 @@ from measurement.timer import interleave_batches, summary
 from .experiment import Experiment
 from .jobs import Job, RunContext, describe_machine
 from .methods import decoder, loss_solver
+from .network_launches import decoding_launches, training_launches
 from .plans import TimingPlan
 from .selection import RunSpec, Selection, groups
 from .training_job import TrainingJob, is_trained, portable_config
@@ -91,6 +92,9 @@ class TimingJob(Job):
         items = prepare(corpus.train, corpus.task, tagger.reader)
         if self.source in self.plan.training:
             found["training"] = self._measure(items, _training(tagger), self.plan.objectives)
+            found["training"]["launches"] = training_launches(
+                tagger, self._middle(items), self.plan.objectives
+            )
         if self.source in self.plan.decoding:
             assert corpus.dev is not None
             dev = [
@@ -99,7 +103,15 @@ class TimingJob(Job):
                 if len(example)
             ]
             found["decoding"] = self._measure(dev, _decoding(tagger), self.plan.decoders)
+            found["decoding"]["launches"] = decoding_launches(
+                tagger, self._middle(dev), self.plan.decoders
+            )
         return found
+
+    def _middle(self, items: Sequence[TrainingItem]) -> list[TrainingItem]:
+        """Return the batch of medium length, for which kernel launches are counted."""
+        batches = spread_batches(items, self.plan.batch, self.plan.batches)
+        return batches[len(batches) // 2]
 
     def _measure(
         self, items: Sequence[TrainingItem], task: _Task, methods: Sequence[str]

@@ -22,6 +22,7 @@ SMALL: dict[str, dict[str, Any]] = {
 POS: dict[str, Any] = {
     "kind": "accuracy",
     "title": "Tagging",
+    "short_title": "POS",
     "task": "pos",
     "seeds": [0, 1],
     "objectives": ["unstructured", "crf", "mean_field", "bregman"],
@@ -45,13 +46,14 @@ POS: dict[str, Any] = {
             "network": "0",
             "corpora": ["english", "klingon"],
             "rows": [["crf", "viterbi", 91.3, 90.0], ["crf", "bregman-10", 91.2, 90.0]],
-        }
+        },
     ],
 }
 
 SEGMENTATION: dict[str, Any] = {
     **POS,
     "title": "Segmentation",
+    "short_title": "Segmentation",
     "task": "segmentation",
     "decoders": ["viterbi", "mean_field-K", "bregman-K", "bregman-K-relaxed", "certified-K"],
     "corpora": {
@@ -67,6 +69,7 @@ SEGMENTATION: dict[str, Any] = {
 PARTIAL: dict[str, Any] = {
     **POS,
     "title": "Partial",
+    "short_title": "Partial NER",
     "task": "ner",
     "objectives": ["crf", "bregman"],
     "variants": {
@@ -116,6 +119,19 @@ ANALYSIS: dict[str, Any] = {
     "iterations": [1, 10, 200],
 }
 
+# Changes of POS: a network of the paper that was not run, and a smaller one that replaces it.
+STAND_IN: dict[str, Any] = {
+    "networks": {
+        **POS["networks"],
+        "large": {"title": "large", "not_run": "too slow", "model": {"layers": 2}},
+        "small": {"title": "small", "extra": True, "stands_in_for": "large"},
+    },
+    "paper": [
+        *POS["paper"],
+        {"network": "large", "corpora": ["english"], "rows": [["crf", "viterbi", 95.0]]},
+    ],
+}
+
 TABLES = {
     "pos": POS,
     "segmentation": SEGMENTATION,
@@ -127,16 +143,29 @@ TABLES = {
 TEMPLATE = """# Results
 
 {{ source }}
-{{ machines }}
-{{ findings }}
-{{ compared }}
-{{ table pos }}
-{{ ill-formed segmentation }}
-{{ figure iterations }}
+{{ scoreboard }}
+{{ paper pos }}
+{{ ours pos }}
+{{ others pos }}
+{{ temperatures pos }}
+{{ choice pos }}
+{{ repair }}
+{{ figure iterations-pos }}
+{{ figure curves }}
 {{ timing timing }}
 {{ figure scaling }}
-{{ analysis analysis }}
 {{ figure errors }}
+"""
+
+APPENDIX = """# Appendix
+
+{{ findings }}
+{{ compared }}
+{{ runs }}
+{{ machines }}
+{{ rows pos }}
+{{ ill-formed segmentation }}
+{{ analysis analysis }}
 """
 
 
@@ -155,6 +184,7 @@ def write_folder(folder: Path, **changes: dict[str, Any]) -> Path:
     for name, values in tables(**changes).items():
         (place / f"{name}.toml").write_text(_toml(values), encoding="utf-8")
     (place / "template.md").write_text(TEMPLATE, encoding="utf-8")
+    (place / "appendix.md").write_text(APPENDIX, encoding="utf-8")
     return place
 
 

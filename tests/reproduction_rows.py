@@ -23,6 +23,7 @@ def row(
     variant: str = "",
     network: str = "0",
     ill_formed: int = 0,
+    dev: float = 90.0,
     **scores: float,
 ) -> dict[str, Any]:
     """A row of a log, with these test scores by decoder (dashes as underscores)."""
@@ -45,7 +46,7 @@ def row(
         "python": "3.11.0",
         "torch": "2.13.0",
         "machine": {"device": "cpu", "cpu": "Abacus", "cores": 2, "threads": 1},
-        "training": {"sentences": 1234},
+        "training": {"sentences": 1234, "dev": [dev / 200, dev / 100], "best_epoch": 2},
         "evaluations": {"test": {"sentences": 50, "tokens": 500, "decoders": decoders}},
     }
 
@@ -86,7 +87,8 @@ def results(rows: list[dict[str, Any]]) -> Results:
     return Results({name: [r for r in rows if r["table"] == name] for name in tables})
 
 
-def page(tmp_path: Path, rows: list[dict[str, Any]], template: str) -> str:
+def page(tmp_path: Path, rows: list[dict[str, Any]], template: str, **changes: Any) -> str:
+    """The page made from these rows and this template, with some tables changed."""
     file = tmp_path / "template.md"
     file.write_text(template)
-    return report(experiment_set(tmp_path), results(rows), file, "page")
+    return report(experiment_set(tmp_path, **changes), results(rows), file, "page")

@@ -115,8 +115,10 @@ def test_the_report_is_written_to_the_given_page(tmp_path, capsys):
     write_folder(tmp_path)
     page = tmp_path / "docs" / "page.md"
     assert main(command(tmp_path, "report", "--page", str(page), "--no-plots")) == 0
-    assert capsys.readouterr().out == f"{page}\n"
-    assert "| CRF training | Viterbi | missing | 91.3 | missing | 90.0 |" in page.read_text()
+    appendix = page.with_name("page-appendix.md")
+    assert capsys.readouterr().out == f"{page}\n{appendix}\n"
+    assert page.read_text().startswith("# Results\n")
+    assert appendix.read_text().startswith("# Appendix\n")
 
 
 def test_a_failed_run_sets_the_exit_code(tmp_path, capsys):
@@ -164,7 +166,8 @@ def test_wrong_command_lines(tmp_path, capsys, arguments, code, message):
             "{{ tabel pos }}\n",
             "template.md: unknown mark {{ tabel pos }}; expected one of source, ",
         ),
-        ("template.md", "{{ table poss }}\n", "{{ table poss }}: unknown 'poss'; expected "),
+        ("template.md", "{{ paper poss }}\n", "{{ paper poss }}: unknown 'poss'; expected "),
+        ("appendix.md", "{{ rows poss }}\n", "{{ rows poss }}: unknown 'poss'; expected "),
     ],
 )
 def test_wrong_files_are_named(tmp_path, capsys, name, text, message):

@@ -15,6 +15,7 @@ from reproduction.analysis import SETTINGS, TEMPERATURES, analyse, certified
 from reproduction.timing_jobs import spread_batches
 from tests import oracles
 from tests.reproduction_cases import SAMPLES, experiment_set, messages, run
+from tests.reproduction_rows import page
 
 CPU = torch.device("cpu")
 
@@ -33,7 +34,9 @@ def test_batches_are_spread_over_all_lengths():
 
 def seconds(row: dict, measure: str) -> dict[str, list[str]]:
     return {
-        backend: list(methods) for backend, methods in row[measure].items() if backend != "tokens"
+        backend: list(methods)
+        for backend, methods in row[measure].items()
+        if backend not in ("tokens", "launches")
     }
 
 
@@ -64,6 +67,21 @@ def test_training_and_decoding_are_timed(tmp_path):
     again = messages(run(tmp_path, which, "timing", Selection(("english",), ("0",))))
     assert again == [("done", f"timing {source} english 0") for source in ("pos", "partial")]
     assert len(which.log("timing").rows()) == 2
+
+
+def test_launches_are_counted_for_the_network_and_for_each_method(tmp_path):
+    which = experiment_set(tmp_path, timing={"rounds": 1})
+    run(tmp_path, which, "timing", Selection(("english",), ("0",)))
+    pos, partial = which.log("timing").rows()
+    training, decoding = pos["training"]["launches"], pos["decoding"]["launches"]
+    assert list(training) == ["network", "crf", "mean_field-10", "bregman-10"]
+    assert list(decoding) == ["network", "viterbi", "mean_field-10", "bregman-10"]
+    assert all(count > 10 for count in (*training.values(), *decoding.values()))
+    assert decoding["network"] < training["network"]  # which has a backward pass
+    # A loss of partial labels solves two problems.
+    assert partial["training"]["launches"]["crf"] > 1.5 * training["crf"]
+    text = page(tmp_path, [pos], "{{ timing timing }}\n")
+    assert f"| POS: English, no layers | {' | '.join(map(str, training.values()))} |" in text
 
 
 def test_a_trained_model_is_timed_if_there_is_one(tmp_path):
