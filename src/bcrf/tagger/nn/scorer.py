@@ -151,9 +151,10 @@ class Scorer(nn.Module):
 
 
 class _ScatterColumns(torch.autograd.Function):
-    """Scatter columns [..., A] to the indices `target` [A] of [..., size]; the others are -inf.
+    """Scatter columns [B, m, A] to the indices `target` [A] of [B, m, size]; the others are -inf.
 
-    Both forward and backward are an `index_select`, which is faster than `index_copy`.
+    Both forward and backward are an `index_select`, which is faster than `index_copy`. It selects
+    columns of a matrix: of a tensor with three dimensions, torch selects them 30 times as slowly.
     """
 
     @staticmethod
@@ -161,10 +162,13 @@ class _ScatterColumns(torch.autograd.Function):
         ctx.save_for_backward(target)
         source = target.new_full((size,), len(target))  # by default, the column of -inf
         source[target] = torch.arange(len(target), device=target.device)
-        removed = columns.new_full((*columns.shape[:-1], 1), -math.inf)
-        return torch.cat([columns, removed], -1).index_select(-1, source)
+        rows = columns.flatten(0, 1)
+        removed = rows.new_full((len(rows), 1), -math.inf)
+        scattered = torch.cat([rows, removed], 1).index_select(1, source)
+        return scattered.view(*columns.shape[:2], size)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         (target,) = ctx.saved_tensors
-        return grads[0].index_select(-1, target), None, None
+        selected = grads[0].flatten(0, 1).index_select(1, target)
+        return selected.view(*grads[0].shape[:2], len(target)), None, None
