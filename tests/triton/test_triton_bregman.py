@@ -197,6 +197,22 @@ def test_start_end_scores(kind: Pairs) -> None:
             assert_close(one, other)
 
 
+@pytest.mark.parametrize("limit", [7, 8])
+def test_offsets_of_32_bits(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offsets inside a sentence and inside a matrix have 32 bits."""
+    from bcrf.kernels.triton import arguments
+
+    monkeypatch.setattr(arguments, "_MOST_OFFSET", limit)
+    chain = ragged_chain(4, [4, 4], 2, pairs="per_pair")  # 8 unary scores each
+    if limit < 8:
+        with pytest.raises(ValueError, match="at most 3 positions with 2 tags, got 4"):
+            kernels().viterbi(chain)
+        return
+    other = LinearChain(chain.unary, strided(chain.transitions), chain.lengths)
+    assert arguments.chain_arguments(other).pair_to == 1  # a copy; its stride was 12
+    assert_close(kernels().viterbi(other), kernels().viterbi(chain))
+
+
 def test_every_edge() -> None:
     """The arc marginals of a chain with shared transitions; 0 beyond the length."""
     chain = ragged_chain(5, [4, 2, 1], 3, n=6, pairs="shared", removed=0.2)
@@ -290,6 +306,36 @@ def test_several_tiles_and_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["bcrf.kernels.triton.bregman"], "_EDGES_SUMMED", 3)
     assert projections.tile_size(2, 12, 4) == 5
     compare(ragged_chain(8, [11, 10], 3, pairs="shared", removed=0.1), {"iterations": 2})
+
+
+def test_very_long_sentences_fit_into_a_grid() -> None:
+    """CUDA refuses a launch with more than 65535 programs on the second axis of its grid."""
+    from bcrf.kernels.triton.arguments import chunk_size
+
+    assert [chunk_size(n, 16) for n in (0, 1, 17, 65535 * 16)] == [16] * 4
+    assert [chunk_size(n, 16) for n in (65535 * 16 + 1, 65535 * 32 + 1)] == [32, 64]
+
+
+@each_kind
+def test_larger_chunks_change_nothing(kind: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of a larger size, as the limit of a grid demands for very long sentences."""
+    from bcrf.kernels.triton import arguments
+
+    chain = ragged_chain(2, [18], 3, pairs=kind)
+    tags = any_path(chain)
+
+    def found() -> list[Any]:
+        numbers = (
+            kernels().bregman(chain, TRITON._settings, tags, (True, True)),
+            kernels().crf(chain, tags, (True, True)),
+            kernels().certified(chain, (1.0,), 0.5),
+        )
+        return [x for result in numbers for x in result if x is not None]
+
+    expected = found()
+    monkeypatch.setattr(arguments, "_MOST_CHUNKS", 1)
+    assert arguments.chunk_size(18, 4) == 32
+    assert_close(found(), expected, rtol=0, atol=1e-12)
 
 
 @each_kind
