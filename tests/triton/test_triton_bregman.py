@@ -12,10 +12,11 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import bcrf
-from bcrf import Bregman, LinearChain, certified_decode, viterbi
+from bcrf import Bregman, LinearChain, Structure, certified_decode, viterbi
 from bcrf.inference.certified import _certify
 from bcrf.kernels.folded_chain import fold
 from bcrf.kernels.results import ProjectionSettings
+from bcrf.numerics import static_trimming
 from tests.comparing import any_path
 from tests.strategies import Pairs
 from tests.subjects import ragged_chain
@@ -371,6 +372,25 @@ def test_hard_chains_in_float32() -> None:
     settings = {"iterations": 4}
     cold = chain / 0.1
     compare(cold, settings, partial=False, tolerance=1e-3)
+
+
+@each_kind
+def test_structures_without_tables(kind: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel that searches for live tags runs, also for chains that are declared finite."""
+    from bcrf.kernels.triton.arguments import chain_arguments
+    from bcrf.kernels.triton.projections import find_live_tags
+
+    monkeypatch.setattr(static_trimming, "_MAX_ROWS", 1)
+    rules = Structure.from_labels(["B", "I", "E", "S"], "BIES")
+    free = ragged_chain(3, [5, 1, 4], 4, pairs=kind)
+    scores = (free.unary, free.raw_transitions, free.lengths)
+    declared = LinearChain(*scores, structure=rules, finite=True)
+    assert find_live_tags(declared, chain_arguments(declared)).live_batch == 3
+    tags = any_path(declared)
+    found = kernels().bregman(declared, TRITON._settings, tags, (True, True))
+    expected = kernels().bregman(free.constrain(rules), TRITON._settings, tags, (True, True))
+    for one, other in zip(found[:3], expected[:3], strict=True):
+        assert torch.equal(one, other)
 
 
 def test_omegas_of_several_calls() -> None:
