@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from typing import Any, Literal
 
 import pytest
@@ -17,6 +18,7 @@ from bcrf.inference.certified import _certify
 from bcrf.kernels.folded_chain import fold
 from bcrf.kernels.results import ProjectionSettings
 from bcrf.numerics import static_trimming
+from measurement.launches import LaunchCounter
 from tests.comparing import any_path
 from tests.strategies import Pairs
 from tests.subjects import ragged_chain
@@ -307,6 +309,42 @@ def test_several_tiles_and_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["bcrf.kernels.triton.bregman"], "_EDGES_SUMMED", 3)
     assert projections.tile_size(2, 12, 4) == 5
     compare(ragged_chain(8, [11, 10], 3, pairs="shared", removed=0.1), {"iterations": 2})
+
+
+@pytest.mark.parametrize("finite", [True, False])
+@pytest.mark.parametrize(
+    ("n", "kind", "sums"),
+    [(12, "shared", 0), (32, "shared", 1), (64, "shared", 2), (64, "per_pair", 1)],
+)
+def test_launches(
+    n: int, kind: Pairs, sums: int, finite: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is computed here: `launch` is replaced."""
+    kernels()
+    launched: list[object] = []
+    for name in ("arguments", "reachability", "projections", "bregman", "certificate", "viterbi"):
+        module = sys.modules[f"bcrf.kernels.triton.{name}"]
+        monkeypatch.setattr(module, "launch", lambda kernel, *_, **__: launched.append(kernel))
+    chain = ragged_chain(0, [n] * 4, 17, pairs=kind)
+    chain = LinearChain(chain.unary, chain.raw_transitions, finite=finite)
+    tags = torch.zeros(4, n, dtype=torch.int64)
+    settings = Bregman(10)._settings
+
+    def count(call: Callable[[], object]) -> tuple[int, int]:
+        call()  # copies the relaxations to the device
+        launched.clear()
+        with LaunchCounter() as counter:
+            call()
+        return len(launched), counter.launches
+
+    search = int(not finite)
+    loss = count(lambda: kernels().bregman(chain, settings, tags, (True, True)))
+    assert loss == (3 + search, sums)
+    several = 2 * (n > 16)  # the value and the residual of a sentence
+    assert count(lambda: kernels().bregman_result(chain, settings)) == (2 + search, several)
+    assert count(lambda: kernels().most_probable(chain, settings, 1.0)) == (2 + search, 0)
+    assert count(lambda: kernels().certified(chain, settings.omegas, 0.1))[0] == 3 + search
+    assert count(lambda: kernels().viterbi(chain)) == (1, 0)
 
 
 def test_very_long_sentences_fit_into_a_grid() -> None:
