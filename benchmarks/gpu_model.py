@@ -28,6 +28,7 @@ __all__ = [
     "AROUND",
     "BANDWIDTH",
     "CHUNK",
+    "EDGES",
     "LAUNCH",
     "PROGRAMS",
     "STEP",
@@ -52,7 +53,10 @@ AROUND = 5
 """Launches of torch around the Triton kernels: the dtype and sum of the loss, scaled gradients."""
 
 CHUNK = 16
-"""Positions of one program of the gradient kernels."""
+"""Positions of one program of the gradient kernels. Beyond them, torch sums over programs."""
+
+EDGES = 32
+"""Edges of one program that adds up Bregman gradients by shared transitions."""
 
 PROGRAMS = 324
 """Programs that run at the same time: 108 multiprocessors, with registers for 3 programs each."""
@@ -89,7 +93,7 @@ def estimate_fused(
     sums = 4 * batch * chunks * tags**2
     # Three readings of the unary scores, messages or the dual point, and the gradient.
     traffic = 6 * vector + 3 * sums
-    several = chunks > 1  # then torch adds up their gradients by the shared transitions
+    several = chunks > 1  # then torch adds up what the programs store
     gradient = _waves(batch * chunks) * 2 * CHUNK
     if family == "crf":
         messages = _waves(2 * batch) * length
@@ -101,7 +105,8 @@ def estimate_fused(
     at_a_time, _ = block_sizes(tags, 4)
     project = projections * 2 * math.ceil(window / 2 / at_a_time)
     steps = _waves(batch * tiles) * project + gradient
-    return Estimate(4 + several + AROUND, bytes=traffic, steps=steps)
+    summed = several + (length - 1 > EDGES)  # values, and gradients by the shared transitions
+    return Estimate(3 + summed + AROUND, bytes=traffic, steps=steps)
 
 
 def _waves(programs: int) -> int:

@@ -72,6 +72,35 @@ def test_all_results(pairs: Pairs, removed: float, dtype: torch.dtype) -> None:
     check_dual(chain, Bregman(backend="few_launches"))
 
 
+@every_kind
+@pytest.mark.parametrize("axes", [(0, 2, 1), (1, 0, 2), (2, 0, 1)])
+def test_any_layout_of_the_scores(pairs: Pairs, axes: tuple[int, ...]) -> None:
+    """Emissions of a convolution lie in memory as [B, T, n], those of a time-major layer [n, B, T].
+
+    The products over a tree of edges write to flat views, which strided scores do not have.
+    """
+
+    def laid_out(x: Tensor) -> Tensor:
+        first = x.dim() - 3
+        order = [*range(first), *(first + axis for axis in axes)] if first >= 0 else [1, 0]
+        return x.permute(order).contiguous().permute(*(order.index(i) for i in range(x.dim())))
+
+    chain = problem(2, [1, 2, 6, 7], 5, pairs, torch.float64, removed=0.3)
+    gold, transitions = any_path(chain), chain.raw_transitions
+    other = LinearChain(
+        laid_out(chain.unary), None if transitions is None else laid_out(transitions), chain.lengths
+    )
+    assert not other.unary.is_contiguous()
+    assert_same(answers(other, gold, few()), answers(chain, gold, reference()), chain)
+    for name in ("viterbi", "certified"):
+        arguments = () if name == "viterbi" else ([1.0] * 5, 0.5)
+        function = getattr(few_launches, name)
+        for found, expected in zip(
+            function(other, *arguments), function(chain, *arguments), strict=True
+        ):
+            assert torch.equal(found, expected)
+
+
 @pytest.mark.parametrize("removed", [0.0, 0.4])
 def test_devices_without_logcumsumexp(removed: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scratch, "_has_logcumsumexp", lambda device: False)  # as on mps

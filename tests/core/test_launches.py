@@ -13,6 +13,7 @@ import bcrf
 from bcrf import Bregman, ForwardBackward, LinearChain, Solver, Structure
 from bcrf.kernels import device_kernels, select_backend
 from measurement.launches import LaunchCounter, SynchronisationError
+from tests.core.test_static_trimming import cycles
 from tests.strategies import Pairs
 
 BATCH, TAGS = 32, 17
@@ -80,6 +81,23 @@ def test_bregman_training(pairs: Pairs) -> None:
     assert ruled.pop() <= 190
     for n in LENGTHS:
         assert training(solver, n, pairs, finite=False) <= 270
+
+
+@every_kind
+def test_structures_without_tables(pairs: Pairs) -> None:
+    """Masks of another device, or sets of tags with a long period: no more than a search."""
+    rules = BIES.to("meta")
+    remade = Structure(rules.start, rules.end, rules.follow)
+    assert remade.reachable is None
+    solver = Bregman(10, backend="torch")
+    searched = training(solver, 64, pairs, finite=False, rules=remade)
+    assert training(solver, 64, pairs, rules=remade) <= searched <= 270
+    long = cycles(2, 3, 5, 7, 11, 13)
+    assert long.reachable is not None
+    assert long.reachable.tables() is None
+    unary = torch.empty(2, 64, long.num_tags, device="meta")
+    chain = LinearChain(unary, structure=long.to("meta"), finite=True)
+    assert launches(lambda: bcrf.decode(solver, chain)) <= 260
 
 
 @every_kind

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -28,6 +30,16 @@ def run(probe: str) -> Any:
         command, env=inherited, capture_output=True, text=True, check=True
     ).stdout
     return json.loads(output.splitlines()[-1])
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() != "x86_64",
+    reason="the extra `test` installs triton on Linux for x86_64 only",
+)
+def test_the_tests_of_the_kernels_run() -> None:
+    """Without triton they would all be skipped, and CI would be green."""
+    assert triton_support.UNAVAILABLE is None
+    assert importlib.util.find_spec("triton") is not None
 
 
 def test_triton_is_imported_only_on_demand() -> None:

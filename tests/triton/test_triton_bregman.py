@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from typing import Any, Literal
 
 import pytest
@@ -12,10 +13,12 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import bcrf
-from bcrf import Bregman, LinearChain, certified_decode, viterbi
+from bcrf import Bregman, LinearChain, Structure, certified_decode, viterbi
 from bcrf.inference.certified import _certify
 from bcrf.kernels.folded_chain import fold
 from bcrf.kernels.results import ProjectionSettings
+from bcrf.numerics import static_trimming
+from measurement.launches import LaunchCounter
 from tests.comparing import any_path
 from tests.strategies import Pairs
 from tests.subjects import ragged_chain
@@ -197,6 +200,22 @@ def test_start_end_scores(kind: Pairs) -> None:
             assert_close(one, other)
 
 
+@pytest.mark.parametrize("limit", [7, 8])
+def test_offsets_of_32_bits(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offsets inside a sentence and inside a matrix have 32 bits."""
+    from bcrf.kernels.triton import arguments
+
+    monkeypatch.setattr(arguments, "_MOST_OFFSET", limit)
+    chain = ragged_chain(4, [4, 4], 2, pairs="per_pair")  # 8 unary scores each
+    if limit < 8:
+        with pytest.raises(ValueError, match="at most 3 positions with 2 tags, got 4"):
+            kernels().viterbi(chain)
+        return
+    other = LinearChain(chain.unary, strided(chain.transitions), chain.lengths)
+    assert arguments.chain_arguments(other).pair_to == 1  # a copy; its stride was 12
+    assert_close(kernels().viterbi(other), kernels().viterbi(chain))
+
+
 def test_every_edge() -> None:
     """The arc marginals of a chain with shared transitions; 0 beyond the length."""
     chain = ragged_chain(5, [4, 2, 1], 3, n=6, pairs="shared", removed=0.2)
@@ -292,6 +311,72 @@ def test_several_tiles_and_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     compare(ragged_chain(8, [11, 10], 3, pairs="shared", removed=0.1), {"iterations": 2})
 
 
+@pytest.mark.parametrize("finite", [True, False])
+@pytest.mark.parametrize(
+    ("n", "kind", "sums"),
+    [(12, "shared", 0), (32, "shared", 1), (64, "shared", 2), (64, "per_pair", 1)],
+)
+def test_launches(
+    n: int, kind: Pairs, sums: int, finite: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is computed here: `launch` is replaced."""
+    kernels()
+    launched: list[object] = []
+    for name in ("arguments", "reachability", "projections", "bregman", "certificate", "viterbi"):
+        module = sys.modules[f"bcrf.kernels.triton.{name}"]
+        monkeypatch.setattr(module, "launch", lambda kernel, *_, **__: launched.append(kernel))
+    chain = ragged_chain(0, [n] * 4, 17, pairs=kind)
+    chain = LinearChain(chain.unary, chain.raw_transitions, finite=finite)
+    tags = torch.zeros(4, n, dtype=torch.int64)
+    settings = Bregman(10)._settings
+
+    def count(call: Callable[[], object]) -> tuple[int, int]:
+        call()  # copies the relaxations to the device
+        launched.clear()
+        with LaunchCounter() as counter:
+            call()
+        return len(launched), counter.launches
+
+    search = int(not finite)
+    loss = count(lambda: kernels().bregman(chain, settings, tags, (True, True)))
+    assert loss == (3 + search, sums)
+    several = 2 * (n > 16)  # the value and the residual of a sentence
+    assert count(lambda: kernels().bregman_result(chain, settings)) == (2 + search, several)
+    assert count(lambda: kernels().most_probable(chain, settings, 1.0)) == (2 + search, 0)
+    assert count(lambda: kernels().certified(chain, settings.omegas, 0.1))[0] == 3 + search
+    assert count(lambda: kernels().viterbi(chain)) == (1, 0)
+
+
+def test_very_long_sentences_fit_into_a_grid() -> None:
+    """CUDA refuses a launch with more than 65535 programs on the second axis of its grid."""
+    from bcrf.kernels.triton.arguments import chunk_size
+
+    assert [chunk_size(n, 16) for n in (0, 1, 17, 65535 * 16)] == [16] * 4
+    assert [chunk_size(n, 16) for n in (65535 * 16 + 1, 65535 * 32 + 1)] == [32, 64]
+
+
+@each_kind
+def test_larger_chunks_change_nothing(kind: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of a larger size, as the limit of a grid demands for very long sentences."""
+    from bcrf.kernels.triton import arguments
+
+    chain = ragged_chain(2, [18], 3, pairs=kind)
+    tags = any_path(chain)
+
+    def found() -> list[Any]:
+        numbers = (
+            kernels().bregman(chain, TRITON._settings, tags, (True, True)),
+            kernels().crf(chain, tags, (True, True)),
+            kernels().certified(chain, (1.0,), 0.5),
+        )
+        return [x for result in numbers for x in result if x is not None]
+
+    expected = found()
+    monkeypatch.setattr(arguments, "_MOST_CHUNKS", 1)
+    assert arguments.chunk_size(18, 4) == 32
+    assert_close(found(), expected, rtol=0, atol=1e-12)
+
+
 @each_kind
 @pytest.mark.parametrize("temperature", [0.1, 1.0, torch.tensor(0.3, dtype=torch.float64)])
 def test_certificate(kind: Pairs, temperature: float | Tensor) -> None:
@@ -325,6 +410,25 @@ def test_hard_chains_in_float32() -> None:
     settings = {"iterations": 4}
     cold = chain / 0.1
     compare(cold, settings, partial=False, tolerance=1e-3)
+
+
+@each_kind
+def test_structures_without_tables(kind: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel that searches for live tags runs, also for chains that are declared finite."""
+    from bcrf.kernels.triton.arguments import chain_arguments
+    from bcrf.kernels.triton.projections import find_live_tags
+
+    monkeypatch.setattr(static_trimming, "_MAX_ROWS", 1)
+    rules = Structure.from_labels(["B", "I", "E", "S"], "BIES")
+    free = ragged_chain(3, [5, 1, 4], 4, pairs=kind)
+    scores = (free.unary, free.raw_transitions, free.lengths)
+    declared = LinearChain(*scores, structure=rules, finite=True)
+    assert find_live_tags(declared, chain_arguments(declared)).live_batch == 3
+    tags = any_path(declared)
+    found = kernels().bregman(declared, TRITON._settings, tags, (True, True))
+    expected = kernels().bregman(free.constrain(rules), TRITON._settings, tags, (True, True))
+    for one, other in zip(found[:3], expected[:3], strict=True):
+        assert torch.equal(one, other)
 
 
 def test_omegas_of_several_calls() -> None:

@@ -52,6 +52,27 @@ VARIANTS: dict[tuple[str, str], list[dict[str, Any]]] = {
     ],
     ("viterbi", "viterbi"): [],
     ("reachability", "reachable_tags"): [{"batch": 1}],
+    ("projections", "bregman_projections"): [
+        {"initial": None, "first": 1},
+        {"live": None, "initial": None, "start_end": None},
+        {"initial": None, "GAUGE_RIGHT": True, "steps": 1},
+        {"live_batch": 1, "tile": 1, "window": 1},
+    ],
+    ("bregman_kernels", "bregman_value"): [
+        {"tags": None},
+        {"terms": None},
+        {"tags": None, "terms": None, "by_unary": None},
+    ],
+    ("bregman_kernels", "bregman_results"): [{"OUTGOING": True}],
+    ("bregman_kernels", "bregman_best_tags"): [{"OUTGOING": True}],
+    ("partial_value", "bregman_partial_value"): [
+        {"terms": None, "allowed_terms": None},
+        {"terms": None, "allowed_terms": None, "by_unary": None},
+    ],
+    ("pair_gradient", "bregman_pair_gradient"): [{"tags": None}, {"SUMMED": False}],
+    ("pair_gradient", "bregman_partial_pair_gradient"): [{"SUMMED": False}],
+    ("certificate", "certificate_arcs"): [],
+    ("certificate", "certificate_check"): [],
 }
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from ..compat.private_torch import in_transform
 from .trimming import live_tags
 
-__all__ = ["ReachableTags", "Rules", "static_live"]
+__all__ = ["ReachableTags", "Rules", "has_tables", "static_live"]
 
 # A structure that needs more rows than this gets no table; `live_tags` then runs instead. The
 # period is a common multiple of the lengths of cycles, so it can be large: 180180 for 50 tags.
@@ -74,6 +74,11 @@ def static_live(structure: Rules, lengths: Tensor, n: int) -> Tensor:
     position, from_start, to_end = reachable.continued(device, n)
     remaining = (lengths.unsqueeze(1) - position[:n]).clamp(min=0)
     return from_start[:n] & to_end[remaining]
+
+
+def has_tables(structure: Rules) -> bool:
+    """Return whether `static_live` finds the live tags in tables."""
+    return structure.reachable is not None and structure.reachable.tables() is not None
 
 
 def _live_without_tables(structure: Rules, lengths: Tensor, n: int) -> Tensor:

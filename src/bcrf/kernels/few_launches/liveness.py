@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...chain import LinearChain
-from ...numerics.static_trimming import static_live
+from ...numerics.static_trimming import has_tables, static_live
 from . import product_tree, scratch
 
 __all__ = ["live"]
@@ -22,7 +22,7 @@ def live(chain: LinearChain, unary: Tensor, pair: Tensor, outside: Tensor) -> Te
     """
     batch, n, _ = unary.shape
     structure = chain.structure
-    if chain.finite and structure is not None and structure.reachable is not None:
+    if chain.finite and structure is not None and has_tables(structure):
         return static_live(structure, chain.lengths, n)
     nodes = (unary != -math.inf).logical_and_(~outside.unsqueeze(-1))
     if not n:

@@ -40,8 +40,11 @@ def bit_reversed(leaves: int, device: torch.device) -> Tensor:
 
 
 def levels(leaves: Tensor, product: Callable[[Tensor, Tensor], Tensor]) -> list[Tensor]:
-    """Return the products of all nodes, [N, B, T, T], [N/2, B, T, T], ..., [1, B, T, T]."""
-    found = [leaves]
+    """Return the products of all nodes, [N, B, T, T], [N/2, B, T, T], ..., [1, B, T, T].
+
+    All levels are contiguous: `product` may write its result through a flat view.
+    """
+    found = [leaves.contiguous()]
     while found[-1].shape[0] > 1:
         half = found[-1].shape[0] // 2
         found.append(product(found[-1][:half], found[-1][half:]))

@@ -25,6 +25,7 @@ __all__ = [
     "ChainArguments",
     "chain_arguments",
     "chain_signature",
+    "chunk_size",
     "launch",
     "layout",
     "pointer",
@@ -38,6 +39,10 @@ loads, which matters for strides and T.
 """
 
 _FEWEST = 16  # a smaller block would leave most lanes of a warp idle
+
+_MOST_CHUNKS = 65535  # the second and the third axis of a grid are limited; the first is not
+
+_MOST_OFFSET = 2**31 - 1  # of 32-bit offsets
 
 _MOST_WARPS = 16
 _TILE = 4096  # bytes of a matrix that one warp holds: 32 registers of each thread
@@ -112,9 +117,17 @@ def chain_arguments(chain: LinearChain, start_end: Tensor | None = None) -> Chai
     `start_end` is added inside the kernels: see `LinearChain._add_start_end`.
     """
     unary, pair, structure = chain.unary.detach(), chain.raw_transitions, chain.structure
+    if chain.max_length * chain.num_tags > _MOST_OFFSET:
+        raise ValueError(
+            f"backend 'triton' is for sentences of at most {_MOST_OFFSET // chain.num_tags} "
+            f"positions with {chain.num_tags} tags, got {chain.max_length}; use backend='torch'"
+        )
     if unary.stride(2) != 1:
         unary = unary.contiguous()
-    pair = None if pair is None else pair.detach()
+    if pair is not None:
+        pair = pair.detach()
+        if (chain.num_tags - 1) * sum(pair.stride()[-2:]) > _MOST_OFFSET:
+            pair = pair.contiguous()
     follow = None
     if pair is not None and pair.dim() == 4 and structure is not None:
         follow = structure.follow.contiguous().view(torch.uint8)
@@ -131,6 +144,16 @@ def chain_arguments(chain: LinearChain, start_end: Tensor | None = None) -> Chai
         unary.stride(1),
         *strides,
     )
+
+
+def chunk_size(n: int, least: int) -> int:
+    """Return the positions of a program: `least`, or so many times more that a grid has the chunks.
+
+    Above 65535 chunks of a sentence, the size is doubled until they are fewer.
+    """
+    while -(-n // least) > _MOST_CHUNKS:
+        least *= 2
+    return least
 
 
 def launch(

@@ -17,7 +17,7 @@ from torch import Tensor
 from ...chain import LinearChain
 from ..results import BregmanResult, ProjectionSettings, ValueAndGradient
 from . import pair_gradient as pair_kernel
-from .arguments import ChainArguments, chain_arguments, launch, layout
+from .arguments import ChainArguments, chain_arguments, chunk_size, launch, layout
 from .bregman_kernels import tag_results, value
 from .partial_value import partial_value
 from .projections import (
@@ -129,7 +129,7 @@ def most_probable(
 def _position_grid(chain: ChainArguments) -> tuple[int, tuple[int, int]]:
     """Return the positions of a program, and the grid, of the kernels `value` and `tag_results`."""
     positions, _ = block_sizes(chain.num_tags, chain.unary.element_size())
-    size = _ROUNDS * positions
+    size = chunk_size(chain.max_length, _ROUNDS * positions)
     return size, (chain.unary.shape[0], triton.cdiv(chain.max_length, size))
 
 
@@ -165,7 +165,7 @@ def _by_pair(
     batch, n, num_tags = point.lam.shape
     summed = chain.shared and not every_edge
     edges = max(n - 1, 0)
-    size = _EDGES_SUMMED if summed else _EDGES_STORED
+    size = chunk_size(edges, _EDGES_SUMMED if summed else _EDGES_STORED)
     chunks = max(1, triton.cdiv(edges, size)) if summed else triton.cdiv(edges, size)
     count = chunks if summed else edges
     by_pair = point.lam.new_empty(batch, count, num_tags, num_tags)

@@ -15,7 +15,15 @@ from torch import Tensor
 
 from ...chain import LinearChain
 from ..results import ProjectionSettings
-from .arguments import Build, BuildArguments, chain_arguments, chain_signature, launch, pointer
+from .arguments import (
+    Build,
+    BuildArguments,
+    chain_arguments,
+    chain_signature,
+    chunk_size,
+    launch,
+    pointer,
+)
 from .primitives import load_node, load_pair, sentence_pair, sentence_unary
 from .projections import (
     OPTIONS,
@@ -49,7 +57,7 @@ def certified(
     peaks = torch.empty(batch, n, dtype=torch.float64, device=half.device)
     proved = torch.empty(batch, dtype=torch.uint8, device=half.device)
     positions, neighbours = block_sizes(num_tags, 8)
-    size = _ROUNDS * positions
+    size = chunk_size(n, _ROUNDS * positions)
     launch(
         _best_arcs,
         (batch, triton.cdiv(n, size)),

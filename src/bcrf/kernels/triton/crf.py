@@ -21,6 +21,7 @@ from .arguments import (
     BuildArguments,
     chain_arguments,
     chain_signature,
+    chunk_size,
     launch,
     pointer,
 )
@@ -69,7 +70,7 @@ def crf(
     if not gradients:
         return ValueAndGradient(value, None, None, None)
     summed = arguments.shared and not every_edge
-    chunk = _SUMMED_CHUNK if summed else _SINGLE_CHUNK
+    chunk = chunk_size(n, _SUMMED_CHUNK if summed else _SINGLE_CHUNK)
     chunks = triton.cdiv(n, chunk)
     by_unary = unary.new_empty(batch, n, num_tags) if wanted[0] else None
     by_pair = None

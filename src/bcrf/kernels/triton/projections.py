@@ -33,7 +33,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ...chain import LinearChain
-from ...numerics.static_trimming import static_live
+from ...numerics.static_trimming import has_tables, static_live
 from ..results import ProjectionSettings
 from .arguments import (
     Build,
@@ -308,15 +308,18 @@ class LiveTags(NamedTuple):
 
 
 def find_live_tags(chain: LinearChain, arguments: ChainArguments) -> LiveTags:
-    """Return the live tags; with `chain.finite` this does not read scores.
+    """Return the live tags.
+
+    With `chain.finite` we do not read scores, unless the structure has no tables (see
+    `ReachableTags`); without tables, one launch of a kernel is the fastest way.
 
     Args:
         arguments: those of `chain`, start and end scores included.
     """
-    if not chain.finite:
-        return LiveTags(reachable_tags(arguments), chain.batch_size)
-    if chain.structure is None:
+    if chain.known_finite:
         return LiveTags(None, 0)
+    if not chain.finite or chain.structure is None or not has_tables(chain.structure):
+        return LiveTags(reachable_tags(arguments), chain.batch_size)
     live = static_live(chain.structure, chain.lengths, chain.max_length)
     return LiveTags(live.contiguous().view(torch.uint8), 0)
 
