@@ -272,7 +272,7 @@ _REASONS: dict[DefectKind, str] = {
     "end": "gold tag {tag} may not end a sentence",
     "removed tag": "gold tag {tag} is removed (-inf) there",
     "removed transition": (
-        "gold tag {tag} may not follow tag {previous_tag} of position {previous_position}, that "
+        "gold tag {tag} may not follow tag {previous_tag} of position {previous_position}: this "
         "transition is removed (-inf)"
     ),
     "nothing allowed": "no tag is allowed",
