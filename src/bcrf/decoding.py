@@ -346,7 +346,7 @@ def decode_for_layer(
         structure: the rules that "constrained_mbr" obeys.
     """
     if decoder == "map" and temperature == 1:
-        return map_decode(chain)[1]  # the default, without the hops of the table
+        return map_decode(chain)[1]  # the default: a direct call is faster
     if isinstance(decoder, str) and decoder in _BEST_SEQUENCE and temperature == 1:
         return _BEST_SEQUENCE[decoder](chain, _DEFAULT_ITERATIONS, "auto").tags
     check_layer_decoder(decoder, temperature)

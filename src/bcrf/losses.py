@@ -26,8 +26,8 @@ def loss(
         tags: [B, n] integers; any values beyond the lengths, -100 for instance.
         temperature: tau > 0. The loss is then tau l(w / tau; y), where l(w; y) is the loss at
             tau = 1. It is the Fenchel-Young loss with tau times the regulariser: convex and >= 0
-            (docs/derivation.md). Its gradient by w is q(w / tau) - y. As tau -> 0 it becomes the
-            structured perceptron loss max <w, y'> - <w, y>.
+            (docs/derivation.md). Its gradient with respect to w is q(w / tau) - y. As tau -> 0 it
+            becomes the structured perceptron loss max <w, y'> - <w, y>.
 
     Example:
         >>> import torch, bcrf

@@ -81,7 +81,7 @@ class ChainLayer(nn.Module):
         finite_emissions: whether all emissions of kept positions, all `transitions` of a batch and
             all parameters of the layer are known to be finite, so that only the constraints remove
             tags. On a GPU this saves kernel launches, and keeps a loop over the positions out of
-            compiled graphs. With an -inf, results then have no meaning.
+            compiled graphs. If one of them is -inf all the same, results have no meaning.
 
     Attributes:
         start_transitions, end_transitions: parameters [T], or None.
@@ -233,7 +233,10 @@ class ChainLayer(nn.Module):
             True
         """
         if self.transitions is None and self.start_transitions is None:
-            raise ValueError("this layer has no transitions to initialise")
+            raise ValueError(
+                "this layer has no transitions to initialise; start_end=True and "
+                "shared_transitions=True give a ChainLayer such parameters"
+            )
         found = log_frequencies(tag_sequences, self.num_tags, smoothing)
         with torch.no_grad():
             for parameter, scores in (
