@@ -6,14 +6,17 @@ import torch
 from torch import Tensor
 
 from .chain import LinearChain
-from .checks import check_allowed, check_temperature
+from .checks import NO_TEMPERATURE, check_allowed, check_temperature
 from .inference import Solver, SolverLike, as_solver
 
 __all__ = ["loss", "partial_loss"]
 
 
 def loss(
-    solver: SolverLike, chain: LinearChain, tags: Tensor, temperature: float | Tensor = 1.0
+    solver: SolverLike,
+    chain: LinearChain,
+    tags: Tensor,
+    temperature: float | Tensor = NO_TEMPERATURE,
 ) -> Tensor:
     """Return the loss of the gold sequences, [B], >= 0, without reduction.
 
@@ -59,7 +62,10 @@ def loss(
 
 
 def partial_loss(
-    solver: SolverLike, chain: LinearChain, allowed: Tensor, temperature: float | Tensor = 1.0
+    solver: SolverLike,
+    chain: LinearChain,
+    allowed: Tensor,
+    temperature: float | Tensor = NO_TEMPERATURE,
 ) -> Tensor:
     """Return the loss of partial labels, [B], >= 0: one set of allowed tags per position.
 

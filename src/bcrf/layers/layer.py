@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..chain import LinearChain
-from ..checks import check_count, check_temperature
+from ..checks import NO_TEMPERATURE, check_count, check_temperature
 from ..decoding import DecoderChoice, check_layer_decoder, decode_for_layer
 from ..inference import SolverLike
 from ..inference.compiled import CompiledSolver
@@ -147,8 +147,8 @@ class ChainLayer(nn.Module):
         self.solver = solver
         self.batch_first = batch_first
         self.decoder = decoder
-        self.temperature = temperature
-        self.train_temperature = train_temperature
+        self.temperature = NO_TEMPERATURE if temperature == 1 else temperature
+        self.train_temperature = NO_TEMPERATURE if train_temperature == 1 else train_temperature
         self.finite_emissions = bool(finite_emissions)
 
     def extra_repr(self) -> str:
