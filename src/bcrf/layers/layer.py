@@ -132,6 +132,7 @@ class ChainLayer(nn.Module):
         start_end: bool = True,
         finite_emissions: bool = False,
     ) -> None:
+        """Create a layer; its class describes the arguments."""
         if not callable(solver):
             raise TypeError(f"solver must be a solver such as bcrf.Bregman(10), got {solver!r}")
         check_layer_decoder(decoder, temperature)
@@ -152,6 +153,7 @@ class ChainLayer(nn.Module):
         self.finite_emissions = bool(finite_emissions)
 
     def extra_repr(self) -> str:
+        """Return the settings for `repr`, without those that have their defaults."""
         settings = {
             **{name: getattr(self, name) for name in ("num_tags", "solver", *_PLAIN_SETTINGS)},
             "shared_transitions": self.transitions is not None,
