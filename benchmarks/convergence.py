@@ -24,6 +24,8 @@ from bcrf.tagger.files import JsonlLog
 from measurement.machine import provenance, software
 from measurement.markdown import fill_template, table
 
+__all__ = ["CASES", "FLOOR", "ITERATIONS", "errors", "main", "measure", "random_chains", "report"]
+
 ROOT = Path(__file__).parent
 LOG = ROOT / "results" / "convergence.jsonl"
 PAGE = ROOT.parent / "docs" / "convergence.md"

@@ -37,7 +37,7 @@ from .systems.ours import auto_backend
 from .tagging import tagging
 from .verification import Verifier
 
-__all__ = ["describe_machine", "describe_systems", "main", "measure_group"]
+__all__ = ["describe_run", "describe_systems", "main", "measure_group"]
 
 ROOT = Path(__file__).parent
 LOGS = {"cpu": ROOT / "results" / "speed.jsonl", "cuda": ROOT / "results" / "speed-gpu.jsonl"}
@@ -115,7 +115,7 @@ class ProgressLine:
         print(f"\r\033[K{text}" if self.live else text, flush=True)
 
 
-def describe_machine(device: torch.device) -> dict[str, Any]:
+def describe_run(device: torch.device) -> dict[str, Any]:
     """Return the machine, the software versions and the commit of a run."""
     facts = hardware(device)
     del facts["native"]  # the backend holds more information
@@ -160,7 +160,7 @@ def measure(options: argparse.Namespace, log: BenchmarkLog) -> str:
     run = resumed or time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     if not resumed:
         about = {
-            "machine": describe_machine(options.device),
+            "machine": describe_run(options.device),
             "device": options.device.type,
             "budget": options.plan.budget,
         }

@@ -26,6 +26,8 @@ from tests.scale_checks import (
 
 from .outcome import PartOutcome
 
+__all__ = ["check", "run"]
+
 CHAINS = 2000
 SAMPLE = 150
 

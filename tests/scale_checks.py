@@ -188,7 +188,7 @@ def _wrong_flow(name: str, q: Tensor, p: Tensor, chain: LinearChain) -> Iterator
     long = (chain.lengths > 1).view(-1, 1, 1)
     error = largest((incoming + outgoing) / 2 - p, long)
     if error > MASS:
-        yield f"{name}: derivatives by unary and transitions differ by {error:.3g}"
+        yield f"{name}: derivatives with respect to unary and transitions differ by {error:.3g}"
 
 
 def _far(found: Answers, exact: Answers, chain: LinearChain) -> Iterator[str]:
@@ -254,7 +254,7 @@ def decoder_problems(case: Case, small: bool) -> list[str]:
 
 
 def _edges(chain: LinearChain) -> int:
-    """Return the number of edges over which the gradient by shared transitions is summed."""
+    """Return the number of edges over which the gradient of shared transitions is summed."""
     return max(int(chain.mask[:, 1:].sum()), 1)
 
 

@@ -326,8 +326,8 @@ nb::object add_start_end(nb::handle unary, nb::handle start_end, nb::handle leng
     return tensor;
 }
 
-// The gradient [2T] by start and end scores: the sums over the sentences of the gradient [B, n, T] by the unary
-// scores, at the first and at the last positions.
+// The gradient [2T] with respect to start and end scores: the sums over the sentences of the gradient [B, n, T] with
+// respect to the unary scores, at the first and at the last positions.
 nb::object sum_start_end(nb::handle by_unary, nb::handle lengths) {
     View gradient, ends, result;
     const nb::object kept[] = {bcrf::packed(by_unary, 1, gradient), bcrf::packed(lengths, 1, ends)};

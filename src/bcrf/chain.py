@@ -53,7 +53,8 @@ class LinearChain:
         structure: the tags and transitions that are allowed (see `constrain`); None: all.
         finite: whether all scores within the lengths are known to be finite, so that only
             `structure` removes tags and transitions. This saves kernel launches on a GPU, where
-            looking for -inf would mean waiting. With an -inf, results then have no meaning.
+            looking for -inf would mean waiting. If a score is -inf all the same, results have no
+            meaning.
 
     Attributes:
         raw_transitions: the transition scores as compiled kernels take them. A shared matrix holds
@@ -155,7 +156,7 @@ class LinearChain:
 
     @property
     def known_finite(self) -> bool:
-        """Whether all scores within the lengths are known to be finite: no rules either."""
+        """Whether it is known that no tag or transition is removed, by a score or by a rule."""
         return self.finite and self.structure is None
 
     @property
@@ -262,7 +263,9 @@ class LinearChain:
         index = sentence_index(index, self.batch_size)
         lengths = self.lengths[index]
         if lengths.dim() != 1:
-            raise IndexError("sentences are chosen along one axis")
+            raise IndexError(
+                f"an index of sentences has one axis; the given one has {lengths.dim()}"
+            )
         transitions = self.raw_transitions
         if transitions is not None and not self.shared:
             transitions = transitions[index]

@@ -20,6 +20,7 @@ from torch import Tensor
 from .compat.private_torch import in_vmap
 
 __all__ = [
+    "NO_TEMPERATURE",
     "Defect",
     "check_allowed",
     "check_count",
@@ -104,6 +105,15 @@ def check_number(name: str, value: object) -> None:
     """Raise unless the argument `name` is a number."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {value!r}")
+
+
+NO_TEMPERATURE = 1
+"""The temperature that changes nothing.
+
+It is an int. With dynamic shapes, torch.compile makes a float that is the default of an argument,
+or an attribute of a module, an input of the graph. It then finds that the graph depends on the
+value, and traces the function a second time.
+"""
 
 
 def check_temperature(tau: float | Tensor) -> float | Tensor:
@@ -272,7 +282,7 @@ _REASONS: dict[DefectKind, str] = {
     "end": "gold tag {tag} may not end a sentence",
     "removed tag": "gold tag {tag} is removed (-inf) there",
     "removed transition": (
-        "gold tag {tag} may not follow tag {previous_tag} of position {previous_position}, that "
+        "gold tag {tag} may not follow tag {previous_tag} of position {previous_position}: this "
         "transition is removed (-inf)"
     ),
     "nothing allowed": "no tag is allowed",

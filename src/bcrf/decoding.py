@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from .chain import LinearChain
-from .checks import check_temperature
+from .checks import NO_TEMPERATURE, check_temperature
 from .inference import (
     Bregman,
     ForwardBackward,
@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 
-def decode(solver: SolverLike, chain: LinearChain, temperature: float = 1.0) -> Tensor:
+def decode(solver: SolverLike, chain: LinearChain, temperature: float = NO_TEMPERATURE) -> Tensor:
     """Return the most probable tag of each position (minimum Bayes risk), [B, n].
 
     Tags are -100 beyond the length. The tag of each position is chosen independently, so the
@@ -135,7 +135,7 @@ def mbr_tags(
 def constrained_mbr(
     solver: SolverLike,
     chain: LinearChain,
-    temperature: float = 1.0,
+    temperature: float = NO_TEMPERATURE,
     structure: Structure | None = None,
 ) -> Tensor:
     """Return `mbr_tags` [B, n] of a solver's marginals.
@@ -336,7 +336,7 @@ def decode_for_layer(
     decoder: DecoderChoice,
     chain: LinearChain,
     solver: SolverLike,
-    temperature: float = 1.0,
+    temperature: float = NO_TEMPERATURE,
     structure: Structure | None = None,
 ) -> Tensor:
     """Return the tags [B, n] that a layer's decoder chooses, -100 beyond the length.
@@ -346,7 +346,7 @@ def decode_for_layer(
         structure: the rules that "constrained_mbr" obeys.
     """
     if decoder == "map" and temperature == 1:
-        return map_decode(chain)[1]  # the default, without the hops of the table
+        return map_decode(chain)[1]  # the default: a direct call is faster
     if isinstance(decoder, str) and decoder in _BEST_SEQUENCE and temperature == 1:
         return _BEST_SEQUENCE[decoder](chain, _DEFAULT_ITERATIONS, "auto").tags
     check_layer_decoder(decoder, temperature)

@@ -6,18 +6,17 @@ import torch
 from torch import Tensor
 
 from .chain import LinearChain
-from .checks import check_allowed, check_temperature
+from .checks import NO_TEMPERATURE, check_allowed, check_temperature
 from .inference import Solver, SolverLike, as_solver
 
 __all__ = ["loss", "partial_loss"]
 
 
-# The default temperature is an integer: torch.compile(dynamic=True) takes a float default for an
-# input that may change, and traces the function a second time when no operation uses it.
-
-
 def loss(
-    solver: SolverLike, chain: LinearChain, tags: Tensor, temperature: float | Tensor = 1
+    solver: SolverLike,
+    chain: LinearChain,
+    tags: Tensor,
+    temperature: float | Tensor = NO_TEMPERATURE,
 ) -> Tensor:
     """Return the loss of the gold sequences, [B], >= 0, without reduction.
 
@@ -30,8 +29,8 @@ def loss(
         tags: [B, n] integers; any values beyond the lengths, -100 for instance.
         temperature: tau > 0. The loss is then tau l(w / tau; y), where l(w; y) is the loss at
             tau = 1. It is the Fenchel-Young loss with tau times the regulariser: convex and >= 0
-            (docs/derivation.md). Its gradient by w is q(w / tau) - y. As tau -> 0 it becomes the
-            structured perceptron loss max <w, y'> - <w, y>.
+            (docs/derivation.md). Its gradient with respect to w is q(w / tau) - y. As tau -> 0 it
+            becomes the structured perceptron loss max <w, y'> - <w, y>.
 
     Example:
         >>> import torch, bcrf
@@ -63,7 +62,10 @@ def loss(
 
 
 def partial_loss(
-    solver: SolverLike, chain: LinearChain, allowed: Tensor, temperature: float | Tensor = 1
+    solver: SolverLike,
+    chain: LinearChain,
+    allowed: Tensor,
+    temperature: float | Tensor = NO_TEMPERATURE,
 ) -> Tensor:
     """Return the loss of partial labels, [B], >= 0: one set of allowed tags per position.
 

@@ -157,7 +157,8 @@ class Structure:
     ) -> Structure:
         """Return a structure without validation.
 
-        The masks may be arbitrary objects, which torch.export and torch.compile put in their place.
+        While torch.export or torch.compile traces a structure, the masks may be objects other than
+        tensors, which stand for them.
         """
         structure = object.__new__(cls)
         for name, mask in zip(_MASKS, masks, strict=True):
@@ -168,7 +169,7 @@ class Structure:
         return structure
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_stored": {}}  # no tensors of devices in a pickle
+        return self.__dict__ | {"_stored": {}}  # a pickle must not need a GPU
 
     @property
     def num_tags(self) -> int:

@@ -14,7 +14,8 @@ __all__ = ["did_you_mean"]
 def did_you_mean(word: str, known: Iterable[str], *, count: int = 1, quote: str = "{}") -> str:
     """Return "; did you mean X?" with the known names that are most similar to `word`, or "".
 
-    A word also resembles a dotted name that ends in it: `--epochs` resembles `--training.epochs`.
+    A word without a dot is compared with the last parts of the names: `--epohcs` resembles
+    `--training.epochs`.
 
     Args:
         word: the unknown name.
@@ -25,7 +26,7 @@ def did_you_mean(word: str, known: Iterable[str], *, count: int = 1, quote: str 
     Example:
         >>> did_you_mean("tga", ["tag", "train"])
         '; did you mean tag?'
-        >>> did_you_mean("--epochs", ["--training.epochs", "--model.layers"])
+        >>> did_you_mean("--epohcs", ["--training.epochs", "--model.layers", "--help"])
         '; did you mean --training.epochs?'
         >>> did_you_mean("laeyrs", ["layers", "width"], quote="'model.{}'")
         "; did you mean 'model.layers'?"
@@ -33,8 +34,16 @@ def did_you_mean(word: str, known: Iterable[str], *, count: int = 1, quote: str 
         ''
     """
     names = list(known)
-    last_part = word.lstrip("-").rpartition(".")[2]
-    matches = [name for name in names if name.lstrip("-").rpartition(".")[2] == last_part]
-    matches = matches or get_close_matches(word, names, n=count)
+    matches = [name for name in names if _last_part(name) == _last_part(word)]
+    if not matches:
+        compared = str if "." in word else _last_part
+        closest = get_close_matches(compared(word), map(compared, names), n=count)
+        similar = [name for name in names if compared(name) in closest]
+        matches = sorted(similar, key=lambda name: closest.index(compared(name)))[:count]
     suggestions = " or ".join(quote.format(name) for name in matches)
     return f"; did you mean {suggestions}?" if matches else ""
+
+
+def _last_part(name: str) -> str:
+    """Return a name without its dashes and all parts before the last dot."""
+    return name.lstrip("-").rpartition(".")[2]

@@ -18,7 +18,7 @@ from benchmarks.depth import OURS, DepthCounter, depths, fake_depth
 from benchmarks.log import BenchmarkLog
 from benchmarks.memory import peak_added
 from benchmarks.requirements import OVERHEADS, REQUIREMENTS, verdicts
-from benchmarks.run import describe_machine, describe_systems
+from benchmarks.run import describe_run, describe_systems
 from benchmarks.run_results import BenchmarkResults, duration
 from benchmarks.systems import SYSTEMS, System, brief
 from benchmarks.tagging import DECODERS, PROBABILITIES, TaggingNetwork, tagging
@@ -220,7 +220,7 @@ SECONDS = {"ours": 1e-3, "peer": 0.2, "floor": 5e-4}
 def synthetic_log(path: Path, factor: float = 1.0, name: str = "r1", **facts: str) -> BenchmarkLog:
     """A finished run in which all peers take 200 times as long as ours."""
     log = BenchmarkLog(path)
-    about = {**describe_machine(torch.device("cpu")), "cpu": "Z80", **facts}
+    about = {**describe_run(torch.device("cpu")), "cpu": "Z80", **facts}
     log.append(name, "start", [{"machine": about, "budget": 1, "systems": describe_systems()}])
     for case, pairs, task, count in itertools.product(CASES, PAIRS, TASKS, (1, 2)):
         about = {"case": case, "pairs": pairs, "task": task, "threads": count}

@@ -94,6 +94,7 @@ def test_unknown_commands_are_usage_errors(capsys):
         ),
         (["train"], "expected CONFIG, or at least --output and --data.train"),
         (["train", "--epochs", "3"], "no option --epochs; did you mean --training.epochs?"),
+        (["train", "--taks", "ner"], "no option --taks; did you mean --data.task?"),
         (["train", "--modle.layers=3"], "no option --modle.layers; did you mean --model.layers?"),
         (["--versoin"], "there is no option --versoin; did you mean --version?"),
     ],

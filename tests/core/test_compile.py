@@ -203,7 +203,7 @@ def test_inductor() -> None:
     assert_close(grads, torch.autograd.grad(expected.sum(), again))
 
 
-class Tagger(torch.nn.Module):
+class ModelWithHead(torch.nn.Module):
     """A model that ends in a chain."""
 
     def __init__(self, head: Callable[[LinearChain], Any]) -> None:
@@ -225,7 +225,7 @@ HEADS: dict[str, Callable[[LinearChain], Any]] = {
 
 @pytest.mark.parametrize("head", HEADS)
 def test_a_model_exports(head: str) -> None:
-    model = Tagger(HEADS[head]).eval()
+    model = ModelWithHead(HEADS[head]).eval()
     lengths = torch.tensor(LENGTHS)
     first, second = (torch.randn(B, N, 3) for _ in range(2))
     with torch.no_grad():

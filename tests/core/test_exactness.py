@@ -147,7 +147,7 @@ def test_bregman_is_the_primal_maximum(case: Case) -> None:
     exact = [oracles.primal(*s) for s in parts]
     close(solution.value, [p.value for p in exact])
     q, r = solution.edge_marginals, solution.tag_marginals
-    # The primal's marginals are good to the root of its decrement (tests/test_oracles.py).
+    # The primal's marginals are good to the root of its decrement (tests/core/test_oracles.py).
     expected = padded([p.edge_marginals for p in exact], q)
     torch.testing.assert_close(q, expected, rtol=0, atol=1e-8)
     torch.testing.assert_close(r, padded([p.tag_marginals for p in exact], r), rtol=0, atol=1e-8)

@@ -48,7 +48,7 @@ HEADS: dict[str, Head] = {
 }
 
 
-class Tagger(torch.nn.Module):
+class ExportableModel(torch.nn.Module):
     """Emissions and a mask -> what a head says; transitions are a parameter, or given."""
 
     def __init__(self, head: Head, constrained: bool = True) -> None:
@@ -109,7 +109,7 @@ def fresh_compiler() -> Iterator[None]:
 )
 def test_programs(head: str, kind: Pairs) -> None:
     """Also after they have been saved. A model in training mode exports as well: no gradients."""
-    model = Tagger(HEADS[head])
+    model = ExportableModel(HEADS[head])
     arguments = inputs(*EXAMPLE, kind)
     program = torch.export.export(model, arguments, dynamic_shapes=sizes(arguments))
     assert not any("bcrf" in str(node.target) for node in program.graph.nodes)
@@ -132,13 +132,13 @@ def test_programs(head: str, kind: Pairs) -> None:
 
 
 class Session(NamedTuple):
-    model: Tagger
+    model: ExportableModel
     run: Callable[..., tuple[Tensor, ...]]
     operators: set[str]
 
 
 def session(head: str, kind: Pairs = "shared", constrained: bool = True) -> Session:
-    model = Tagger(HEADS[head], constrained).eval()
+    model = ExportableModel(HEADS[head], constrained).eval()
     arguments = inputs(*EXAMPLE, kind)
     program = torch.onnx.export(
         model, arguments, dynamic_shapes=sizes(arguments), dynamo=True, verbose=False

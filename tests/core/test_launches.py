@@ -48,7 +48,7 @@ def launches(function: Callable[[], object]) -> int:
 
 
 def training(solver: Solver, n: int, pairs: Pairs, **settings: object) -> int:
-    """Launches of a loss and its gradients by both kinds of scores."""
+    """Launches of a loss and its gradients with respect to both kinds of scores."""
     chain = meta_chain(n, pairs, grad=True, **settings)  # type: ignore[arg-type]
     tags = meta_tags(n)
 

@@ -231,6 +231,23 @@ def test_other_functions_compile_once(name: str) -> None:
     assert operators(counter) == expected
 
 
+LAYER = bcrf.BregmanCRF(TAGS)
+BY_DEFAULT: dict[str, Callable[[LinearChain, Tensor], Tensor]] = {
+    "loss": lambda chain, y: bcrf.loss(Bregman(), chain, y),
+    "decode": lambda chain, y: bcrf.decode(Bregman(), chain),
+    "layer loss": lambda chain, y: LAYER.loss(chain.unary, y),
+    "layer decode": lambda chain, y: LAYER.decode_tensor(chain.unary),
+}
+
+
+@pytest.mark.parametrize("name", BY_DEFAULT)
+def test_default_temperatures_are_traced_once(name: str) -> None:
+    unary, gold = torch.randn(3, 5, TAGS), torch.randint(TAGS, (3, 5))
+    fast, counter = compiled(lambda u, y: BY_DEFAULT[name](LinearChain(u), y))
+    assert_close(fast(unary, gold), BY_DEFAULT[name](LinearChain(unary), gold))
+    assert counter.frame_count == 1
+
+
 @pytest.mark.parametrize("what", ["nan", "tag", "length", "no path"])
 def test_bad_input_of_a_compiled_function_is_an_error(what: str) -> None:
     chain = ragged(3, 5)

@@ -31,7 +31,7 @@ FLOOR = json.loads(torch_floor.MANIFEST.read_text(encoding="utf-8"))
 # Names that the oldest torch does not have, and why the package runs without them.
 GUARDED = {
     "torch.fx.experimental.symbolic_shapes.has_static_value": "called only if HAS_LOOPS",
-    "torch.Tensor.__dlpack_c_exchange_api__": "native/tensors.cpp calls Python functions instead",
+    "torch.Tensor.__dlpack_c_exchange_api__": "native/python/tensors.cpp has another way",
     "torch.Tensor.index": "a method of lists here, not of tensors",
 }
 # Methods that torch's own modules override, and an attribute of ours that a tensor happens to have.
@@ -98,7 +98,7 @@ def test_every_way_to_use_a_name_is_seen(source: str, names: set[str]) -> None:
 def test_methods_are_seen_by_their_names() -> None:
     assert names_in("f(x).logsumexp(1).mT")[1] == {"logsumexp", "mT"}
     assert {"torch.Tensor.masked_fill_", "torch.nn.Module.register_buffer"} <= used_names()
-    assert "torch.Tensor.resolve_neg" in used_names()  # native/tensors.cpp
+    assert "torch.Tensor.resolve_neg" in used_names()  # native/python/tensors.cpp
     assert not exists("torch.Tensor.novelty")
     assert not exists("torch.novelty.function")
     assert exists("torch._higher_order_ops.scan.scan")  # a function hides the module

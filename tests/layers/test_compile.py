@@ -29,7 +29,7 @@ def compiled(function: Callable[..., Any]) -> tuple[Callable[..., Any], CompileC
     return torch.compile(function, fullgraph=True, dynamic=True, backend=counter), counter
 
 
-class Model(nn.Module):
+class EncoderWithLayer(nn.Module):
     """An encoder and a layer."""
 
     def __init__(self, layer: bcrf.ChainLayer) -> None:
@@ -78,7 +78,7 @@ UNROLLED = ("mean field", "exact, torch", "bregman, torch")  # they take long to
     "name", [pytest.param(x, marks=slow) if x in UNROLLED else x for x in CASES]
 )
 def test_training_compiles_once(name: str) -> None:
-    model = Model(CASES[name]())
+    model = EncoderWithLayer(CASES[name]())
     fast, counter = compiled(model)
     for size, n in SIZES:
         x, tags, mask = batch(size, n)
@@ -98,7 +98,7 @@ def test_training_compiles_once(name: str) -> None:
 )
 @torch.no_grad()
 def test_decoding_and_marginals_compile_once(name: str) -> None:
-    model = Model(CASES[name]())
+    model = EncoderWithLayer(CASES[name]())
 
     def outputs(x: Tensor, mask: Tensor, converge: bool | None) -> tuple[Tensor, Tensor]:
         emissions = model.linear(x)
@@ -143,7 +143,7 @@ def test_without_a_mask() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["exact", "bregman"])
 def test_inductor(name: str) -> None:
-    model = Model(CASES[name]())
+    model = EncoderWithLayer(CASES[name]())
     fast = torch.compile(model, fullgraph=True, dynamic=True)
     for size, n in SIZES[:3]:
         arguments = batch(size, n)
@@ -157,7 +157,7 @@ def test_inductor(name: str) -> None:
 @torch.no_grad()
 def test_converged_marginals_compile() -> None:
     """Fifty projections, where nobody can look whether they are enough."""
-    model = Model(CASES["bregman"]())
+    model = EncoderWithLayer(CASES["bregman"]())
     x, _, mask = batch(4, 9)
     emissions = model.linear(x)
     fast = torch.compile(

@@ -130,7 +130,7 @@ def test_windows_may_start_and_end_inside_a_mention(name: str) -> None:
     assert partial.decode(emissions) == tags.tolist()
     assert strict.decode(emissions) != tags.tolist()
     with pytest.raises(
-        ValueError, match=r"position 0: gold tag 1 \(I\) may not start a sentence, .* penalty="
+        ValueError, match=r"position 0: gold tag 1 \(I\) may not start a sentence\. .* penalty="
     ):
         strict.loss(emissions, tags)
 
@@ -213,21 +213,21 @@ def test_illegal_gold_tags_are_located(name: str, masked: bool) -> None:
     found = said(tags)
     assert found.startswith("sentence 1, position 4: gold tag 2 may not")
     if masked:  # it is the last kept position as well
-        assert found.startswith("sentence 1, position 4: gold tag 2 may not end a sentence, by")
+        assert found.startswith("sentence 1, position 4: gold tag 2 may not end a sentence.")
     else:
         assert f"follow tag 0 of position {before}" in found
     tags = torch.zeros(3, 6).long()
     tags[1, 3] = 2
     place = 1 if masked else 2
     assert said(tags).startswith("sentence 1, position 3: gold tag 2 may not follow tag 0 of")
-    assert f"of position {place}," in said(tags)
+    assert f"of position {place}:" in said(tags)
     tags = torch.zeros(3, 6).long()
     tags[1, 1 if masked else 0] = 2
     place = 1 if masked else 0
     assert said(tags) == (
-        f"sentence 1, position {place}: gold tag 2 may not start a sentence, by the constraints of "
-        "the layer; correct the tags, change the constraints, or give the layer a penalty= to make "
-        "them soft"
+        f"sentence 1, position {place}: gold tag 2 may not start a sentence. The constraints of "
+        "the layer forbid this: correct the tags, change the constraints, or make them soft with "
+        "the argument penalty= of the layer"
     )
     tags = torch.zeros(3, 6).long()
     tags[1, 4] = 3

@@ -321,14 +321,14 @@ def train(rank: int, world: int, folder: str, name: str, batch: int) -> None:
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world
     )
-    model = Model(name)
+    model = DistributedModel(name)
     parallel = nn.parallel.DistributedDataParallel(model)
     steps(parallel, rank * batch, (rank + 1) * batch)
     torch.save(model.state_dict(), f"{folder}/{rank}.pt")
     torch.distributed.destroy_process_group()
 
 
-class Model(nn.Module):
+class DistributedModel(nn.Module):
     def __init__(self, name: str) -> None:
         super().__init__()
         torch.manual_seed(0)
@@ -357,7 +357,7 @@ def test_two_processes(name: str, tmp_path: Path) -> None:
     batch = 4
     torch.multiprocessing.spawn(train, (2, str(tmp_path), name, batch), nprocs=2)
     states = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
-    alone = Model(name)
+    alone = DistributedModel(name)
     before = {key: value.clone() for key, value in alone.state_dict().items()}
     steps(alone, 0, 2 * batch)
     for key, value in alone.state_dict().items():

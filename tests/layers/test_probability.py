@@ -62,7 +62,7 @@ def joint(name: str, unary: np.ndarray, pair: np.ndarray, solver: bcrf.Solver) -
     return found
 
 
-class Case:
+class LayerCase:
     """A layer, a batch, and the distribution of each of its sentences."""
 
     def __init__(self, name: str, rules: Structure | None) -> None:
@@ -80,15 +80,15 @@ class Case:
 
 
 @pytest.fixture(scope="module")
-def cases() -> dict[tuple[str, bool], Case]:
+def cases() -> dict[tuple[str, bool], LayerCase]:
     return {
-        (name, rules is not None): Case(name, rules)
+        (name, rules is not None): LayerCase(name, rules)
         for name in LAYERS
         for rules in (None, bio()[1])
     }
 
 
-Cases = dict[tuple[str, bool], Case]
+Cases = dict[tuple[str, bool], LayerCase]
 
 
 @each_layer
@@ -130,7 +130,7 @@ def test_sequences(cases: Cases, name: str, rules: Structure | None) -> None:
         close(logs, -losses)
 
 
-def span_probability(case: Case, row: int, position: int, sets: list[set[int]]) -> float:
+def span_probability(case: LayerCase, row: int, position: int, sets: list[set[int]]) -> float:
     first = case.index[row].index(position)
     total = 0.0
     for y, p in case.joint[row].items():

@@ -15,7 +15,7 @@ pytestmark = needs_native
 
 
 def slopes(seed: int, batch: int = 9, n: int = 20) -> list[Tensor]:
-    """Value, and derivatives by unary and pair scores."""
+    """Value, and derivatives with respect to unary and pair scores."""
     chain = problem(seed, [n] * batch, 17, "per_pair")
     arrays = (chain.unary, chain.pair_scores, chain.lengths)
     found = native.crf(*arrays, any_path(chain), (True, True))

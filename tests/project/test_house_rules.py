@@ -34,7 +34,7 @@ def top_level_classes(path: Path) -> Iterator[str]:
 
 def test_no_two_classes_have_one_name():
     places = defaultdict(list)
-    for path in sources():
+    for path in [*sources(), *python_files(ROOT / "tests")]:
         for name in top_level_classes(path):
             places[name].append(path.relative_to(ROOT).as_posix())
     repeated = {name: where for name, where in places.items() if len(where) > 1}

@@ -8,7 +8,7 @@ from itertools import groupby, pairwise
 
 import pytest
 
-from tests.tagger.test_samples_english import PARTS, UPOS, Sentence
+from tests.tagger.test_samples_english import PARTS, UPOS, SampleSentence
 from tests.tagger.test_samples_english import corpus as read_corpus
 
 PUNCTUATION = set("，。？！：；、“”《》（）·…—")
@@ -44,11 +44,11 @@ TAGS = {
 ONE_WORD_OR_TWO = {"一点", "下去", "个人", "只要", "很多", "的话", "还是"}
 
 
-def corpus(part: str) -> tuple[Sentence, ...]:
+def corpus(part: str) -> tuple[SampleSentence, ...]:
     return read_corpus(part, "chinese")
 
 
-def everything() -> list[Sentence]:
+def everything() -> list[SampleSentence]:
     return [sentence for part in PARTS for sentence in corpus(part)]
 
 

@@ -22,17 +22,17 @@ CLOSED = {"ADP", "AUX", "CCONJ", "DET", "NUM", "PART", "PRON", "SCONJ"}
 UPOS = OPEN | CLOSED | {"PUNCT", "SYM", "X"}
 
 
-class Word(NamedTuple):
+class SampleWord(NamedTuple):
     form: str
     upos: str
     entity: str
     space_after: bool
 
 
-class Sentence(NamedTuple):
+class SampleSentence(NamedTuple):
     sent_id: str
     text: str
-    words: tuple[Word, ...]
+    words: tuple[SampleWord, ...]
 
 
 def blocks(name: str) -> list[list[str]]:
@@ -45,7 +45,7 @@ def blocks(name: str) -> list[list[str]]:
     return [block.split("\n") for block in content.removesuffix("\n\n").split("\n\n")]
 
 
-def parse_word(line: str, number: int) -> Word:
+def parse_word(line: str, number: int) -> SampleWord:
     columns = line.split("\t")
     assert len(columns) == 10, line
     index, form, lemma, upos, *unused, misc = columns
@@ -60,22 +60,22 @@ def parse_word(line: str, number: int) -> Word:
     assert fields.keys() <= {"NER", "SpaceAfter"}, line
     assert fields.get("NER") != "O", line
     assert fields.get("SpaceAfter", "No") == "No", line
-    return Word(form, upos, fields.get("NER", "O"), "SpaceAfter" not in fields)
+    return SampleWord(form, upos, fields.get("NER", "O"), "SpaceAfter" not in fields)
 
 
 @cache
-def corpus(part: str, language: str = "english") -> tuple[Sentence, ...]:
+def corpus(part: str, language: str = "english") -> tuple[SampleSentence, ...]:
     sentences = []
     for first, second, *lines in blocks(f"{language}-{part}.conllu"):
         assert first.startswith("# sent_id = "), first
         assert second.startswith("# text = "), second
         words = tuple(parse_word(line, number) for number, line in enumerate(lines, 1))
         sent_id = first.removeprefix("# sent_id = ")
-        sentences.append(Sentence(sent_id, second.removeprefix("# text = "), words))
+        sentences.append(SampleSentence(sent_id, second.removeprefix("# text = "), words))
     return tuple(sentences)
 
 
-def everything() -> list[Sentence]:
+def everything() -> list[SampleSentence]:
     return [sentence for part in PARTS for sentence in corpus(part)]
 
 

@@ -34,14 +34,15 @@ def is_static(size: int) -> bool:
 def stored(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Return `tensors`, of one shape and without gradients, stored in memory by a compiled graph.
 
-    Inductor would compute a tensor again in each kernel that reads it. If the tensor has many
-    inputs, it would rather store larger tensors that depend on it, in one more kernel for each.
+    Otherwise Inductor computes a tensor again in each kernel that reads it. If the tensor has many
+    inputs, Inductor instead stores the larger tensors that are computed from it, and each of them
+    takes one more kernel.
     """
     if not torch.compiler.is_compiling() or may_be_exporting():
         return tensors
     packed = torch.stack(tensors)
-    # Inductor stores what `as_strided` reads. We call it on a new contiguous tensor only: of a
-    # view it would read the base.
+    # Inductor stores what `as_strided` reads. We call `as_strided` on a new contiguous tensor only:
+    # on a view, it would read the memory of the base tensor.
     return packed.as_strided(packed.shape, packed.stride()).unbind(0)
 
 

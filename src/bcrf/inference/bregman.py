@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..chain import LinearChain
-from ..checks import check_count, check_number, check_temperature
+from ..checks import NO_TEMPERATURE, check_count, check_number, check_temperature
 from ..compat.caching import cached_result
 from ..compat.graph_padding import pad_for_graph, pad_tensor_for_graph, remove_graph_padding
 from ..diagnosis import check_sums
@@ -175,7 +175,7 @@ class Bregman(CompiledSolver):
         found: Tensor = custom_ops.bregman(*arrays, tags, *settings, with_gradient, *kernel)[0]
         return found.to(chain.unary.dtype)
 
-    def decode(self, chain: LinearChain, temperature: float | Tensor = 1.0) -> Tensor:
+    def decode(self, chain: LinearChain, temperature: float | Tensor = NO_TEMPERATURE) -> Tensor:
         backend = select_backend(self.backend, chain.unary, self._fixed_steps)
         temperature = check_temperature(temperature)
         with torch.no_grad():

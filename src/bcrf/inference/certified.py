@@ -93,7 +93,7 @@ def certified_decode(
         with torch.no_grad():
             tags, certified = kernels.certified(chain.detach(), solver.omegas, tau)
             if tags.is_meta or type(tags) is not Tensor:
-                # Meta and fake tensors have no values: nobody knows which sentences are left.
+                # Meta and fake tensors have no values to choose sentences by: decode all of them.
                 best = kernels.viterbi(chain.detach())[0]
                 tags = torch.where(certified.unsqueeze(1), tags, best)
             else:

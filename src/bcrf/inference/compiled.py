@@ -97,7 +97,8 @@ class CompiledSolver(Solver):
         Args:
             start_end: see `loss`.
             labels: gold tags or allowed tags (see `fused_value`); None: compute the value.
-            wanted: whether to compute the gradient by the unary scores, and by the pairs.
+            wanted: whether to compute the gradients with respect to the unary scores, and to the
+                pairs.
             in_float64: return the value in float64; False: in the dtype of the scores. The
                 kernels in `DeviceKernels` ignore it.
         """
@@ -201,7 +202,7 @@ class _FusedCall:
     def gradients(
         self, wanted: Sequence[bool], start_end: Tensor | None
     ) -> Sequence[Tensor | None]:
-        """Return the gradients by unary scores, pairs of each sentence, and shared pairs.
+        """Return the gradients with respect to unary scores, pairs per sentence, and shared pairs.
 
         The caller may overwrite their memory. A second backward pass through the same graph calls
         the kernel again.
@@ -260,8 +261,8 @@ def _scaled(
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients of B sentences times `grad` [B].
 
-    The gradients by a shared matrix are summed over the sentences. After a sum or a mean, all
-    entries of `grad` are one number; then the kernel scales the gradients in place.
+    The gradients with respect to a shared matrix are summed over the sentences. After a sum or a
+    mean, all entries of `grad` are one number; then the kernel scales the gradients in place.
     """
     by_unary, by_pair, by_shared_pair = gradients
     if on_cpu and not must_stay_in_torch() and not is_legacy_batched(grad):
@@ -280,7 +281,7 @@ def _scaled(
 
 
 def _sum_start_end(by_unary: Tensor | None, lengths: Tensor, on_cpu: bool) -> Tensor:
-    """Return the gradient [2T] by the start and end scores, from the one by the unary scores."""
+    """Return the gradient [2T] of the start and end scores, from that of the unary scores."""
     assert by_unary is not None
     if on_cpu and not must_stay_in_torch() and not is_legacy_batched(by_unary):
         return native.sum_start_end(by_unary, lengths)

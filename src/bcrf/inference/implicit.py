@@ -1,8 +1,8 @@
 """Derivatives through the dual point lam, which depends on the scores.
 
-First order: at a minimum of the dual D the derivative by lam is zero, so lam can be held constant
-(Danskin's theorem). Second order: at the minimum grad_lam D(lam, w) = 0, and the implicit function
-theorem gives d lam / d w:
+First order: at a minimum of the dual D the derivative with respect to lam is zero, so lam can be
+held constant (Danskin's theorem). Second order: at the minimum grad_lam D(lam, w) = 0, and the
+implicit function theorem gives d lam / d w:
 
     H dlam = - d(grad_lam D)/dw dw,        H the Hessian of D in lam.
 
@@ -29,7 +29,7 @@ _MAX_STEPS = 1000
 
 
 def dual_terms(folded: FoldedChain, lam: Tensor) -> Tensor:
-    """Return the terms [B, m] of D(lam), differentiable by the scores.
+    """Return the terms [B, m] of D(lam), differentiable with respect to the scores.
 
     Their gradient is q(lam) (see `kernels.dual`): first derivatives hold lam constant, which is
     exact at convergence. Second derivatives take into account that lam depends on the scores.

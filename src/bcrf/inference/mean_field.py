@@ -74,7 +74,7 @@ class MeanField(Solver):
         if self.keep_forbidden and not chain.shared:
             chain = LinearChain._new(chain.unary, chain.raw_transitions, chain.lengths, chain.dtype)
         if torch.compiler.is_compiling() or in_function_transform():
-            # Autograd must see all operations, and there are no operations in place.
+            # Graphs and transforms must see every operation, and cannot handle all in-place ones.
             problem = pad_for_graph(chain)
             unary, pair = _finite_scores(problem, self.penalty)
             log_r = remove_graph_padding(
@@ -337,11 +337,11 @@ def _add_messages(out: Tensor, r: Tensor, matrices: Tensor, replace: bool = Fals
 
 
 def _sum_outer_products(rs: Tensor, by_logits: Tensor, pair: Tensor) -> Tensor:
-    """Return the gradient by the pairs, in the shape of `pair`.
+    """Return the gradient with respect to the pairs, in the shape of `pair`.
 
     It is the sum over updates k of r_k[i] g_k[i+1]' + g_k[i] r_k[i+1]', where r_k are the
-    distributions before update k, and g_k the gradients by its logits: `rs` and `by_logits`, both
-    [k, N, T].
+    distributions before update k, and g_k the gradients with respect to its logits: `rs` and
+    `by_logits`, both [k, N, T].
     """
     if pair.dim() == 2:
         # The last row of an update is zero, so we can treat all updates as one array of rows.

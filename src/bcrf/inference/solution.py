@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..chain import LinearChain
+from ..checks import NO_TEMPERATURE
 from ..compat.caching import cached_result
 from ..diagnosis import check_gold, check_sums, check_tag_sets
 
@@ -239,7 +240,7 @@ class Solver(ABC):
         check_tag_sets(chain, allowed)
         return check_sums("partial loss", self(chain).partial_loss(allowed))
 
-    def decode(self, chain: LinearChain, temperature: float | Tensor = 1.0) -> Tensor:
+    def decode(self, chain: LinearChain, temperature: float | Tensor = NO_TEMPERATURE) -> Tensor:
         """Return the most probable tags [B, n] at a temperature, -100 beyond the length.
 
         Example:

@@ -16,16 +16,16 @@ __all__ = ["DeviceKernels"]
 class DeviceKernels(Protocol):
     """The functions of a module that solves whole chains without waiting for the device.
 
-    They compute no gradient by autograd: they run on detached scores, and return gradients on
-    request. `chain.raw_transitions` and `chain.structure` must both be respected: see
-    `LinearChain`. Scores beyond a length may be NaN. The caller has checked the values, if checks
-    are enabled. Values are in float64 where the device has it (see `widest_dtype`).
+    Autograd does not see them: they run on detached scores, and return gradients on request.
+    `chain.raw_transitions` and `chain.structure` must both be respected: see `LinearChain`. Scores
+    beyond a length may be NaN. The caller has checked the values, if checks are enabled. Values are
+    in float64 where the device has it (see `widest_dtype`).
 
     In `crf` and `bregman`, `tags` (int64 [B, n], any values beyond the lengths) requests the loss
-    instead of the value, and `wanted` says which gradients to return: by the unary scores, and by
-    the pairs. Without tags the gradients are the marginals. `start_end` [2T] holds scores of start
-    and end tags to add first: see `LinearChain._add_start_end`. With `every_edge` the gradient
-    by a shared matrix is [B, n-1, T, T], and `by_shared_pair` is None.
+    instead of the value, and `wanted` says which gradients to return: with respect to the unary
+    scores, and to the pairs. Without tags the gradients are the marginals. `start_end` [2T] holds
+    scores of start and end tags to add first: see `LinearChain._add_start_end`. With `every_edge`
+    the gradient of a shared matrix is [B, n-1, T, T], and `by_shared_pair` is None.
     """
 
     def crf(

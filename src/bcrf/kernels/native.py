@@ -99,8 +99,8 @@ def crf(
 
     Args:
         lengths: [B]; None: all n.
-        wanted: whether to compute the gradient by the unary scores, and whether to compute the
-            gradient by the pairs. They are the tag marginals minus the gold tags, and the edge
+        wanted: whether to compute the gradient with respect to the unary scores, and the one with
+            respect to the pairs. They are the tag marginals minus the gold tags, and the edge
             marginals minus the gold arcs. Without tags they are the marginals.
         every_edge: return the gradient of each edge, [B, n-1, T, T], also for shared pairs.
         in_float64: return the value in float64; False: in the dtype of the scores.

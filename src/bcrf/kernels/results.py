@@ -15,9 +15,9 @@ class ValueAndGradient(NamedTuple):
 
     Args:
         value: [B].
-        by_unary: [B, n, T], the gradient by the unary scores.
-        by_pair: [B, n-1, T, T], the gradient by the pair scores. For a shared matrix it is
-            [B, T, T], the sum over the edges of each sentence.
+        by_unary: [B, n, T], the gradient with respect to the unary scores.
+        by_pair: [B, n-1, T, T], the gradient with respect to the pair scores. For a shared matrix
+            it is [B, T, T], the sum over the edges of each sentence.
         by_shared_pair: [T, T], the sum over all sentences; None for one matrix per edge.
     """
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..chain import LinearChain
-from ..checks import check_count, check_temperature
+from ..checks import NO_TEMPERATURE, check_count, check_temperature
 from ..decoding import DecoderChoice, check_layer_decoder, decode_for_layer
 from ..inference import SolverLike
 from ..inference.compiled import CompiledSolver
@@ -81,7 +81,7 @@ class ChainLayer(nn.Module):
         finite_emissions: whether all emissions of kept positions, all `transitions` of a batch and
             all parameters of the layer are known to be finite, so that only the constraints remove
             tags. On a GPU this saves kernel launches, and keeps a loop over the positions out of
-            compiled graphs. With an -inf, results then have no meaning.
+            compiled graphs. If one of them is -inf all the same, results have no meaning.
 
     Attributes:
         start_transitions, end_transitions: parameters [T], or None.
@@ -132,6 +132,7 @@ class ChainLayer(nn.Module):
         start_end: bool = True,
         finite_emissions: bool = False,
     ) -> None:
+        """Create a layer; its class describes the arguments."""
         if not callable(solver):
             raise TypeError(f"solver must be a solver such as bcrf.Bregman(10), got {solver!r}")
         check_layer_decoder(decoder, temperature)
@@ -147,11 +148,12 @@ class ChainLayer(nn.Module):
         self.solver = solver
         self.batch_first = batch_first
         self.decoder = decoder
-        self.temperature = temperature
-        self.train_temperature = train_temperature
+        self.temperature = NO_TEMPERATURE if temperature == 1 else temperature
+        self.train_temperature = NO_TEMPERATURE if train_temperature == 1 else train_temperature
         self.finite_emissions = bool(finite_emissions)
 
     def extra_repr(self) -> str:
+        """Return the settings for `repr`, without those that have their defaults."""
         settings = {
             **{name: getattr(self, name) for name in ("num_tags", "solver", *_PLAIN_SETTINGS)},
             "shared_transitions": self.transitions is not None,
@@ -233,7 +235,10 @@ class ChainLayer(nn.Module):
             True
         """
         if self.transitions is None and self.start_transitions is None:
-            raise ValueError("this layer has no transitions to initialise")
+            raise ValueError(
+                "this layer has no transitions to initialise; start_end=True and "
+                "shared_transitions=True give a ChainLayer such parameters"
+            )
         found = log_frequencies(tag_sequences, self.num_tags, smoothing)
         with torch.no_grad():
             for parameter, scores in (

@@ -417,8 +417,8 @@ def raise_located(error: ValueError, batch: PreparedBatch) -> NoReturn:
     hint = ""
     if structure is not None and _is_forbidden(structure, defect):
         hint = (
-            ", by the constraints of the layer; correct the tags, change the constraints, or give "
-            "the layer a penalty= to make them soft"
+            ". The constraints of the layer forbid this: correct the tags, change the constraints, "
+            "or make them soft with the argument penalty= of the layer"
         )
     raise ValueError(_in_callers_terms(defect, batch.layout, structure).message + hint) from error
 

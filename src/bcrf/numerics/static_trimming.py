@@ -133,7 +133,7 @@ class ReachableTags:
         self._placed: dict[torch.device, tuple[PeriodicRows, PeriodicRows]] = {}
 
     def __getstate__(self) -> dict[str, object]:
-        # No tensors of devices in a pickle.
+        # A pickle must not need a GPU.
         return self.__dict__ | {"_continued": {}, "_placed": {}}
 
     def placed(self, device: torch.device) -> tuple[PeriodicRows, PeriodicRows] | None:
@@ -191,7 +191,8 @@ class ReachableTags:
             position = torch.arange(size + 1, device="cpu")
             forward, backward = (rows.at(position) for rows in tables)
             found = (position[:-1].to(device), forward[:-1].to(device), backward.to(device))
-            # A transform or a mode may put tensors in place that live only as long as it does.
+            # Under a function transform or a dispatch mode, new tensors may be wrappers, which must
+            # not be used after it ends. We do not store them.
             if not in_transform() and all(type(x) is Tensor for x in found):
                 self._continued[device] = found
         return found

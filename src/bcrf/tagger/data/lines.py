@@ -60,6 +60,10 @@ class DataError(ValueError):
         path: the file, or the name of a stream such as `<stdin>`.
         line: the line, counted from 1; None if the error is about the whole file.
         message: what was found and what was expected.
+
+    Example:
+        >>> print(DataError("train.conllu", 7, "the form (column 2) is empty; expected a word"))
+        train.conllu:7: the form (column 2) is empty; expected a word
     """
 
     def __init__(self, path: str, line: int | None, message: str) -> None:

@@ -25,6 +25,13 @@ class Sentence:
         block: the raw lines, including comments and the empty lines around the sentence.
         format: the format of the lines, which reads and writes their tags.
         text: the text of the sentence, if the file has it.
+
+    Example:
+        >>> import io
+        >>> from bcrf.tagger.data import read
+        >>> (sentence,) = read(io.BytesIO(b"Ada sings\\n"), "text", name="songs.txt")
+        >>> sentence.words, sentence.path, sentence.first_line
+        (('Ada', 'sings'), 'songs.txt', 1)
     """
 
     words: tuple[str, ...]

@@ -34,7 +34,12 @@ _CHECKSUM_LINE = re.compile(r"([0-9A-Fa-f]{64}) [ *](.+)")
 
 
 def cache_folder() -> Path:
-    """Return `$BCRF_CACHE`, or else the folder `bcrf` in the user's cache folder."""
+    """Return `$BCRF_CACHE`, or else the folder `bcrf` in the user's cache folder.
+
+    Example:
+        >>> "bcrf" in str(cache_folder()) or "BCRF_CACHE" in os.environ
+        True
+    """
     own = os.environ.get("BCRF_CACHE")
     if own:
         return Path(own)

@@ -9,7 +9,14 @@ __all__ = ["FetchError", "FileMissing", "import_optional"]
 
 
 class FetchError(Exception):
-    """Data could not be fetched, or are not what was expected."""
+    """Data could not be fetched, or are not what was expected.
+
+    Example:
+        >>> from bcrf.tagger.fetching import fetch_treebank
+        >>> fetch_treebank("English")
+        Traceback (most recent call last):
+        bcrf.tagger.fetching.errors.FetchError: 'English' is not the name of a treebank; ...
+    """
 
 
 class FileMissing(FetchError):

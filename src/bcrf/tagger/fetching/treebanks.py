@@ -44,6 +44,10 @@ class Treebank:
         files: the path of each split that the treebank has: "train", "dev", "test".
         source: the folder or address that it came from.
         fetched: True if it was fetched just now, False if it was in the cache.
+
+    Example:
+        >>> Treebank("en_ewt", {"dev": Path("dev.conllu")}, "/data/ud", fetched=False).files
+        {'dev': ...Path('dev.conllu')}
     """
 
     name: str
@@ -84,9 +88,13 @@ def fetch_treebank(
             was expected.
 
     Example:
-        >>> treebank = fetch_treebank("en_ewt")  # doctest: +SKIP
-        >>> treebank.files["train"].name  # doctest: +SKIP
-        'en_ewt-ud-train.conllu'
+        >>> from pathlib import Path
+        >>> Path("mirror").mkdir()
+        >>> text = "1\\tHello\\t_\\tINTJ" + "\\t_" * 6 + "\\n\\n"
+        >>> _ = Path("mirror/en_toy-ud-train.conllu").write_text(text)
+        >>> treebank = fetch_treebank("en_toy", source="mirror", target="data")
+        >>> treebank.files["train"].name, treebank.fetched
+        ('en_toy-ud-train.conllu', True)
     """
     if not _NAME.fullmatch(name):
         raise FetchError(f"{name!r} is not the name of a treebank; expected one such as 'en_ewt'")

@@ -42,9 +42,9 @@ class ModelConfig:
             model then uses the scores w / tau everywhere, so its probabilities and decoders need no
             temperature of their own.
         forbidden_transitions: what the scorer does with transitions that the task forbids.
-            "removed": it gives them no score. "scored": it gives them learned scores, which mean
-            field uses; it cannot represent removed transitions. Decoders that can still obey the
-            task. Only for mean field and the transitions "pairs".
+            "removed": they get no score. "scored": they get learned scores, because mean field
+            cannot represent a removed transition; decoders that can represent one still remove
+            them. "scored" needs the objective mean_field and the transitions "pairs".
         transitions: transition scores: computed from the states of each pair of words ("pairs"),
             "shared" by all positions, or "none". The objective "unstructured" never has any.
         score_width: hidden width of the scorer.

@@ -90,7 +90,8 @@ class CharacterCNN(nn.Module):
         Each distinct word is computed once. The distinct words are concatenated, with padding
         between them. The embedding of padding is zero, so no word sees the characters of another.
         """
-        # With the size of the result, and without the check of `sizes`, no GPU is waited for.
+        # This does not make the host wait for a GPU, because the size of the result is given, and
+        # because `sizes` are not checked.
         sizes, count = spellings.sizes, len(spellings.characters)
         word = torch.repeat_interleave(sizes, output_size=count)
         places = torch.arange(len(word), device=word.device) + self.margin * (word + 1)

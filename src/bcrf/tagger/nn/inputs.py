@@ -26,7 +26,13 @@ _SPELLINGS = 1 << 16
 
 @dataclass(frozen=True)
 class Vocabularies:
-    """The vocabularies of words and characters; None if the network does not read them."""
+    """The vocabularies of words and characters; None if the network does not read them.
+
+    Example:
+        >>> from bcrf.tagger.data import Vocabulary
+        >>> Vocabularies(words=Vocabulary.build(["Ada", "sings"])).sizes(tags=2)
+        Sizes(tags=2, words=4, characters=0)
+    """
 
     words: Vocabulary | None = None
     characters: Vocabulary | None = None
@@ -75,7 +81,12 @@ class Vocabularies:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """One sentence as ids of its words and characters, or as ids of its word pieces."""
+    """One sentence as ids of its words and characters, or as ids of its word pieces.
+
+    Example:
+        >>> len(Inputs(words=[2, 3], characters=None, pieces=None))
+        2
+    """
 
     words: list[int] | None
     characters: list[tuple[int, ...]] | None
@@ -95,6 +106,15 @@ class InputReader:
     Args:
         model: the network.
         vocabularies: the vocabularies that it was built for.
+
+    Example:
+        >>> from bcrf.tagger.data import Vocabulary
+        >>> from bcrf.tagger.nn import ModelConfig, TaggerModel
+        >>> vocabularies = Vocabularies(words=Vocabulary.build(["Ada", "sings"]))
+        >>> config = ModelConfig(width=8, score_width=8)
+        >>> reader = InputReader(TaggerModel(config, vocabularies.sizes(tags=2)), vocabularies)
+        >>> reader.batch([reader(["Ada", "sings"]), reader(["Bob"])]).lengths  # Bob is unknown
+        tensor([2, 1])
     """
 
     def __init__(self, model: TaggerModel, vocabularies: Vocabularies) -> None:

@@ -48,7 +48,7 @@ class Frame:
     """The shape of the windows of an encoder.
 
     Args:
-        size: most pieces of a window, including `before` and `after`.
+        size: largest number of pieces of a window, including `before` and `after`.
         before, after: special pieces at the beginning and the end of every window.
         padding: the piece that fills up shorter windows.
     """
@@ -68,7 +68,7 @@ class Frame:
 
     @property
     def capacity(self) -> int:
-        """Most pieces of a sentence that fit into one window."""
+        """The largest number of pieces of a sentence that fit into one window."""
         return self.size - len(self.before) - len(self.after)
 
     def windows(self, sentences: Sequence[Pieces]) -> Windows:

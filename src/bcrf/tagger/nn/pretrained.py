@@ -55,7 +55,7 @@ class PretrainedEncoder(nn.Module):
         module: a model of `transformers` with `last_hidden_state` in its output.
         tokenizer: the fast tokenizer of the model.
         dropout: dropout of the states.
-        window: most pieces of a window; by default as many as the model can take.
+        window: largest number of pieces of a window; by default the limit of the model.
     """
 
     def __init__(

@@ -51,6 +51,14 @@ class DataConfig:
             type.
         partial_reading: partial labels: which labels the other words may have: all except those of
             the annotated type ("exclusive"), or all ("literal").
+
+    Example:
+        >>> from bcrf.tagger.training import DataConfig
+        >>> DataConfig("train.conllu", dev="dev.conllu").task
+        'pos'
+        >>> DataConfig("train.conllu", scheme="BIOES")
+        Traceback (most recent call last):
+        ValueError: scheme is a setting of the task ner; the task is pos
     """
 
     train: Annotated[str, Limit(bool, "the path of the file with the training sentences")]
@@ -107,6 +115,11 @@ class OptimizerConfig:
         lazy: whether the embedding of a word is updated only when a batch has the word. This is
             faster and gives the same result up to rounding (see `LazyAdam`). On a GPU all
             embeddings are updated in any case, which takes one kernel.
+
+    Example:
+        >>> from bcrf.tagger.training import OptimizerConfig
+        >>> OptimizerConfig(learning_rate=1e-3).schedule
+        'linear'
     """
 
     learning_rate: Annotated[float, POSITIVE] = 3e-4
@@ -133,6 +146,11 @@ class TrainingConfig:
         device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:N".
         precision: "float32", or "bfloat16" for the matrix products of the network (autocast).
         log_every: steps between two lines of metrics.jsonl.
+
+    Example:
+        >>> from bcrf.tagger.training import TrainingConfig
+        >>> TrainingConfig(epochs=3).batch
+        32
     """
 
     epochs: Annotated[int, SIZE] = 12
@@ -157,6 +175,11 @@ class DecodingConfig:
         decoder: "viterbi", "certified", "bregman-10", ...; by default the decoder that fits the
             objective.
         repair: how ill-formed label sequences are repaired: "rule", "mbr" or "none".
+
+    Example:
+        >>> from bcrf.tagger.training import DecodingConfig
+        >>> DecodingConfig(decoder="bregman-10").repair
+        'rule'
     """
 
     decoder: str | None = None

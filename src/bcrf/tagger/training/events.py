@@ -25,6 +25,16 @@ class Started:
         first_epoch: 1, or the epoch after the last saved one.
         best_score: best score of the epochs before `first_epoch`; None: there is none.
         reason: why the run is over already, as in `Finished`; None: it is not.
+
+    Example:
+        >>> from bcrf.tagger.training import Started
+        >>> started = Started(
+        ...     "runs/pos", sentences=90, tokens=900, dev_sentences=10, labels=17, words=400,
+        ...     parameters=5000, device="cpu", workers=1, steps=3, epochs=12, first_epoch=4,
+        ...     best_score=0.9,
+        ... )
+        >>> f"{started.output} continues with epoch {started.first_epoch} of {started.epochs}"
+        'runs/pos continues with epoch 4 of 12'
     """
 
     output: str
@@ -53,6 +63,12 @@ class Step:
         loss: mean loss of the sentences of the batch.
         learning_rate: learning rate of the step.
         sentences, tokens: size of the batch.
+
+    Example:
+        >>> from bcrf.tagger.training import Step
+        >>> step = Step(1, 2, steps=3, loss=3.5, learning_rate=3e-4, sentences=32, tokens=300)
+        >>> f"epoch {step.epoch}, step {step.step} of {step.steps}: loss {step.loss}"
+        'epoch 1, step 2 of 3: loss 3.5'
     """
 
     epoch: int
@@ -78,6 +94,15 @@ class Epoch:
         improved: whether this is the best epoch so far: no earlier score is higher.
         seconds, dev_seconds: time of training and of evaluation on dev.
         tokens_per_second: speed of training.
+
+    Example:
+        >>> from bcrf.tagger.training import Epoch
+        >>> epoch = Epoch(
+        ...     1, 12, loss=3.5, metric="accuracy", score=0.9, dev={"accuracy": 0.9}, repaired=0,
+        ...     improved=True, seconds=1.0, dev_seconds=0.1, tokens_per_second=900.0,
+        ... )
+        >>> f"epoch {epoch.epoch} of {epoch.epochs}: {epoch.metric} {epoch.score}"
+        'epoch 1 of 12: accuracy 0.9'
     """
 
     epoch: int
@@ -101,6 +126,11 @@ class Finished:
         reason: "done", or "early stopping".
         best_epoch, best_score: epoch and score of the best model.
         model: folder of the best model.
+
+    Example:
+        >>> from bcrf.tagger.training import Finished
+        >>> Finished("done", best_epoch=11, best_score=0.9, model="runs/pos/best").model
+        'runs/pos/best'
     """
 
     reason: str

@@ -39,5 +39,11 @@ _PRETRAINED: dict[str, dict[str, Any]] = {
 
 
 def recipe(task: str, pretrained: bool = False) -> dict[str, dict[str, Any]]:
-    """Return the default settings of a task, for a network with or without a pretrained encoder."""
+    """Return the default settings of a task, for a network with or without a pretrained encoder.
+
+    Example:
+        >>> from bcrf.tagger.training import recipe
+        >>> recipe("ner")["training"], recipe("ner", pretrained=True)["training"]
+        ({'epochs': 20}, {'epochs': 3})
+    """
     return deep_merge(_RECIPES[task], _PRETRAINED if pretrained else {})
