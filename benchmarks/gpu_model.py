@@ -56,7 +56,7 @@ CHUNK = 16
 """Positions of one program of the gradient kernels. Beyond them, torch sums over programs."""
 
 EDGES = 32
-"""Edges of one program that adds up Bregman gradients by shared transitions."""
+"""Edges of one program that adds up Bregman gradients with respect to shared transitions."""
 
 PROGRAMS = 324
 """Programs that run at the same time: 108 multiprocessors, with registers for 3 programs each."""
@@ -105,7 +105,7 @@ def estimate_fused(
     at_a_time, _ = block_sizes(tags, 4)
     project = projections * 2 * math.ceil(window / 2 / at_a_time)
     steps = _waves(batch * tiles) * project + gradient
-    summed = several + (length - 1 > EDGES)  # values, and gradients by the shared transitions
+    summed = several + (length - 1 > EDGES)  # values, and transition gradients
     return Estimate(3 + summed + AROUND, bytes=traffic, steps=steps)
 
 

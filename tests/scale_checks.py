@@ -179,7 +179,7 @@ def _wrong_distributions(masses: dict[str, tuple[Tensor, Tensor]]) -> Iterator[s
 
 
 def _wrong_flow(name: str, q: Tensor, p: Tensor, chain: LinearChain) -> Iterator[str]:
-    """Derivatives by unary scores are means of what arcs bring in and take away."""
+    """Derivatives with respect to unary scores are means of what arcs bring in and take away."""
     if chain.max_length < 2:
         return
     incoming = torch.cat([q[:, :1].sum(-1), q.sum(-2)], 1)

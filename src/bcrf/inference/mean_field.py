@@ -284,8 +284,8 @@ class _Updates(torch.autograd.Function):
             return *found, None, None, None
 
         batch, n, tags = unary.shape
-        # Gradients by the logits before the first update and after each of them; the rows between
-        # sentences are zero.
+        # Gradients with respect to the logits before the first update and after each of them; the
+        # rows between sentences are zero.
         by_logits = grad.new_zeros(len(rs) + 1, batch * (n + 1), tags)
         last = grad - torch.exp(log_r) * grad.sum(-1, keepdim=True)
         by_logits[-1].view(batch, n + 1, tags)[:, :n] = last

@@ -153,7 +153,7 @@ def _total(terms: Tensor) -> Tensor:
 def _pair_form(
     problem: PreparedChain, wanted: bool, every_edge: bool = False
 ) -> Literal["no", "sum", "each"]:
-    """Return which form of `ArcSums.pair` holds the gradient by the pairs."""
+    """Return which form of `ArcSums.pair` holds the gradient with respect to the pairs."""
     if not wanted:
         return "no"
     return "sum" if problem.shared and not every_edge else "each"

@@ -1,8 +1,8 @@
 """The Bregman functions of the backend "triton": see the protocol `DeviceKernels`.
 
-A call launches one kernel for all projections, one for values and gradients by the unary scores,
-and one for the gradient by the pairs. It launches one more for the live tags, unless the chain is
-declared finite.
+A call launches one kernel for all projections, one for values and gradients with respect to the
+unary scores, and one for the gradient with respect to the pairs. It launches one more for the live
+tags, unless the chain is declared finite.
 """
 
 from __future__ import annotations
@@ -161,7 +161,10 @@ def _by_pair(
     tags: Tensor | None,
     every_edge: bool,
 ) -> Tensor:
-    """Return the gradient by the pairs: q minus the gold arcs, or minus q of the allowed tags."""
+    """Return the gradient with respect to the pairs.
+
+    It is q minus the gold arcs, or q minus the marginals of the allowed tags.
+    """
     batch, n, num_tags = point.lam.shape
     summed = chain.shared and not every_edge
     edges = max(n - 1, 0)

@@ -1,7 +1,7 @@
 """The exact CRF: value, loss and gradients, by forward and backward messages.
 
 At most three launches: one for the messages and the value, one for the gradients, and one sum for
-the gradient by a shared matrix.
+the gradient with respect to a shared matrix.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Triton kernel of the arc marginals q, which are the gradient by the pair scores."""
+"""The Triton kernel of the arc marginals q: the gradient with respect to the pair scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Triton kernel of the partial Fenchel-Young loss, and of its gradient by the unary scores."""
+"""The Triton kernel of the partial Fenchel-Young loss and its gradient for the unary scores."""
 
 from __future__ import annotations
 
