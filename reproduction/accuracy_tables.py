@@ -13,7 +13,7 @@ from measurement.markdown import table
 
 from .experiment import Experiment
 from .methods import Method, Objective, objective_title
-from .results import Results, RunGroup, Statistic
+from .results import NOTHING_RUN, Results, RunGroup, Statistic
 
 __all__ = [
     "Column",
@@ -32,8 +32,6 @@ __all__ = [
 
 Row = tuple[str, str]
 """An objective and a decoder."""
-
-_NOTHING = "Nothing was run yet.\n"
 
 # A cell without a result.
 _EMPTY = "–"
@@ -97,7 +95,7 @@ def paper_table(experiment: Experiment, results: Results) -> str:
     """
     columns = _paper_columns(experiment, results)
     if not columns:
-        return _NOTHING
+        return NOTHING_RUN
     rows = dict.fromkeys((key[3], key[4]) for key in experiment.paper)
     text = _score_table(experiment, results, columns, rows)
     return f"{text}\n{_seeds(results, columns, rows)} {_left_out(experiment, columns)}\n"
@@ -111,7 +109,7 @@ def our_table(experiment: Experiment, results: Results) -> str:
     rows += [(objective, decoder) for objective in tempered for decoder in _TEMPERATURE_DECODERS]
     rows = [row for row in rows if _was_run(results, columns, row)]
     if not rows:
-        return _NOTHING
+        return NOTHING_RUN
     text = _score_table(experiment, results, columns, rows)
     return f"{text}\n{_seeds(results, columns, rows)}\n"
 
@@ -130,7 +128,7 @@ def other_corpora_table(experiment: Experiment, results: Results) -> str:
         if _was_run(results, columns, row)
     ]
     if not rows:
-        return _NOTHING
+        return NOTHING_RUN
     text = _score_table(experiment, results, columns, rows)
     return f"{text}\n{_seeds(results, columns, rows)}\n"
 
@@ -156,7 +154,7 @@ def temperature_tables(experiment: Experiment, results: Results) -> str:
         head += ["agreement", "certified", "ECE"]
         title = _column(experiment, group).title
         parts.append(f"**{title}**\n\n" + table(head, body))
-    return "\n".join(parts) or _NOTHING
+    return "\n".join(parts) or NOTHING_RUN
 
 
 def _temperature_row(results: Results, group: RunGroup, name: str, best: bool) -> list[str]:
@@ -191,7 +189,7 @@ def repair_table(experiments: Iterable[Experiment], results: Results) -> str:
                 title = f"{experiment.short_title}: {_column(experiment, group).title}"
                 body.append([title, *(score_text(gap, "{:+.2f}") for gap in gaps)])
     if not body:
-        return _NOTHING
+        return NOTHING_RUN
     titles = [Method.parse(decoder).title.removeprefix("ours: ") for decoder in _REPAIR_DECODERS]
     return table(["CRF-trained model", *titles], body)
 
@@ -216,7 +214,7 @@ def choice_table(experiment: Experiment, results: Results) -> str:
             body.append([f"`{name}`", f"{mark}{best[name]:.2f}{mark}", *cells])
         head = ["training", "own decoder", *(f"`{name}`" for name in experiment.decoders)]
         parts.append(table(head, body))
-    return "\n".join(parts) or _NOTHING
+    return "\n".join(parts) or NOTHING_RUN
 
 
 def all_rows_tables(experiment: Experiment, results: Results) -> str:
@@ -232,7 +230,7 @@ def all_rows_tables(experiment: Experiment, results: Results) -> str:
         title = f"### {_block_title(experiment, variant, network)}\n\n"
         text = _score_table(experiment, results, columns, rows)
         parts.append(title + text + "\n" + _editions(results, columns))
-    return "\n".join(parts) or _NOTHING
+    return "\n".join(parts) or NOTHING_RUN
 
 
 def ill_formed_tables(experiment: Experiment, results: Results) -> str:
@@ -254,7 +252,7 @@ def ill_formed_tables(experiment: Experiment, results: Results) -> str:
             title = f"### {_block_title(experiment, variant, network)}: ill-formed sentences\n\n"
             head = ["training", "decoding", *(column.title for column in columns)]
             parts.append(title + table(head, body, left=2))
-    return "\n".join(parts) or _NOTHING
+    return "\n".join(parts) or NOTHING_RUN
 
 
 def score_text(statistic: Statistic | None, form: str = "{:.2f}") -> str:

@@ -9,7 +9,7 @@ from measurement.markdown import table
 from .experiment import Experiment
 from .methods import TEMPERATURE, objective_title
 from .plans import AnalysisPlan
-from .results import Results
+from .results import NOTHING_RUN, Results
 
 __all__ = ["MEASURES", "analysis_tables", "model_title"]
 
@@ -34,7 +34,7 @@ def analysis_tables(
         parts.append(f"{row['sentences']} test sentences, {row['tokens']} tokens{left_out}.\n")
         for (measure, temperature), title in MEASURES.items():
             parts.append(_analysis_table(row["results"], measure, temperature, title))
-    return "\n".join(parts) or "Nothing was run yet.\n"
+    return "\n".join(parts) or NOTHING_RUN
 
 
 def model_title(row: dict[str, Any], experiments: dict[str, Experiment]) -> str:

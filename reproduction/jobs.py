@@ -21,7 +21,7 @@ from bcrf.tagger.training import Event
 from measurement.machine import hardware, load, provenance, software
 
 from .data_folder import DataFolder, LocatedCorpus
-from .experiment import CorpusSpec, Experiment, TrainingSettings
+from .experiment import CorpusSpec, Experiment, ExperimentError, TrainingSettings
 
 __all__ = [
     "Job",
@@ -134,7 +134,11 @@ class Job(ABC):
 
 
 class JobStatus(NamedTuple):
-    """The state of a job: "done", "begun", "to do" or "missing", with details."""
+    """The state of a job, with details: "done", "begun", "to do", "missing" or "differs".
+
+    A job is "missing" if its data or its model are. It "differs" if the logged row was made with
+    other settings.
+    """
 
     title: str
     state: str
@@ -207,7 +211,12 @@ def job_statuses(jobs: Iterable[Job], log: JsonlLog) -> Iterator[JobStatus]:
 
     for job in jobs:
         row = find_row(log, job.key)
-        if row is not None and job.is_done(row):
+        try:
+            done = job.is_done(row)
+        except ExperimentError as error:
+            yield JobStatus(job.title, "differs", str(error))
+            continue
+        if row is not None and done:
             yield JobStatus(job.title, "done", job.outcome(row))
             continue
         missing = job.missing(row)

@@ -26,15 +26,13 @@ from .claims import findings
 from .experiment import Experiment, ExperimentError
 from .experiment_set import ExperimentSet
 from .figures import FIGURES, TITLES, draw
-from .results import Results
+from .results import NOTHING_RUN, Results
 from .timing_tables import timing_tables
 
 __all__ = ["PAGES", "report", "write_report"]
 
 PAGES = {"": "template.md", "-appendix": "appendix.md"}
 """End of the name of a page -> its template, in the folder of the experiments."""
-
-_NOTHING = "Nothing was run yet."
 
 
 def write_report(experiment_set: ExperimentSet, page: Path, plots: bool = True) -> list[Path]:
@@ -185,7 +183,7 @@ def _compared(experiment_set: ExperimentSet, results: Results) -> str:
                     ]
                 )
     if not body:
-        return _NOTHING
+        return NOTHING_RUN
     head = ["table", "corpus", "network", "cells", "mean", "highest", "lowest", "edition"]
     return table(head, body, left=3)
 
@@ -208,7 +206,7 @@ def _machines(results: Results) -> str:
             if name not in tables:
                 tables.append(name)
     if not seen:
-        return _NOTHING
+        return NOTHING_RUN
     head = ["device", "CPU", "cores", "threads", "Python", "torch", "tables"]
     return table(head, [[*map(str, facts), ", ".join(t)] for facts, t in seen.items()], left=7)
 
@@ -226,11 +224,11 @@ def _runs(experiment_set: ExperimentSet, results: Results) -> str:
                 [name, commit or "not logged", f"`{command}`" if command else "", str(count)]
             )
     if not body:
-        return _NOTHING
+        return NOTHING_RUN
     return table(["table", "commit", "command", "rows"], body, left=3)
 
 
 def _figure(experiment_set: ExperimentSet, results: Results, figure: str, page: str) -> str:
     if not FIGURES[figure](experiment_set, results):
-        return _NOTHING
+        return NOTHING_RUN
     return f"![{TITLES[figure]}]({_plot_name(page, figure)})"

@@ -12,7 +12,10 @@ from bcrf.tagger.files import LogRow
 from .experiment_set import ExperimentSet
 from .jobs import merge_rows
 
-__all__ = ["Results", "RunGroup", "Statistic"]
+__all__ = ["NOTHING_RUN", "Results", "RunGroup", "Statistic"]
+
+NOTHING_RUN = "Nothing was run yet.\n"
+"""What the report says in place of a table without results."""
 
 RunGroup = tuple[str, str, str, str]
 """Experiment, variant, network, corpus. The runs of a group differ in objective and seed."""

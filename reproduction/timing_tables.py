@@ -12,7 +12,7 @@ from .experiment import Experiment
 from .methods import Method
 from .network_launches import NETWORK
 from .plans import TimingPlan
-from .results import Results
+from .results import NOTHING_RUN, Results
 from .timing_jobs import CHAINS
 
 __all__ = ["TimingResults", "timing_tables"]
@@ -82,9 +82,9 @@ class TimingResults:
 
 def timing_tables(plan: TimingPlan, experiments: dict[str, Experiment], results: Results) -> str:
     """Return one table for each device, number of threads, measure and backend."""
-    everywhere = TimingResults.all(plan, results) or [
-        TimingResults(plan, results, ("no machine yet", None))
-    ]
+    everywhere = TimingResults.all(plan, results)
+    if not everywhere:
+        return NOTHING_RUN
     parts = []
     for timed in everywhere:
         parts.append(f"### Times on {timed.title}\n")
@@ -151,13 +151,11 @@ def _place(experiment: Experiment, network: str, corpus: str) -> str:
 
 
 def _timed_places(timed: TimingResults, measure: str) -> Iterator[tuple[str, str, str]]:
-    """Yield the networks and corpora that were timed; if none was, those of the paper."""
+    """Yield the networks and corpora that were timed."""
     wanted = timed.plan.training if measure == "training" else timed.plan.decoding
-    paper = [(key[1], key[2], key[3]) for key in timed.plan.paper if key[0] == measure]
-    measured = [
+    found = dict.fromkeys(
         (row["source"], row["network"], row["corpus"]) for row in timed.rows if measure in row
-    ]
-    found = dict.fromkeys(measured or paper)
+    )
     yield from sorted((p for p in found if p[0] in wanted), key=lambda p: wanted.index(p[0]))
 
 

@@ -229,7 +229,7 @@ class TrainingJob(Job):
             if key in now and now[key] != value and key not in ignored:
                 raise ExperimentError(
                     f"{self.title} is in the log with {key} = {value!r}, but now {key} = "
-                    f"{now[key]!r}; restore the setting, or start another log"
+                    f"{now[key]!r}; restore the setting, or replace the result with --again"
                 )
 
 

@@ -134,8 +134,12 @@ def test_settings_that_differ_from_the_log_are_an_error(done):
     with pytest.raises(ExperimentError) as error:
         run(done, other, "pos", CRF)
     assert str(error.value).startswith(
-        f"{TITLE} is in the log with training.epochs = 2, but now training.epochs = 3; restore"
+        f"{TITLE} is in the log with training.epochs = 2, but now training.epochs = 3; "
+        "restore the setting, or replace the result with --again"
     )
+    context = RunContext(other.experiments, SAMPLES, done / "runs", "cpu")
+    (listed,) = job_statuses(other.jobs("pos", CRF, context), other.log("pos"))
+    assert (listed.title, listed.state, listed.detail) == (TITLE, "differs", str(error.value))
     elsewhere = experiment_set(done, pos={"training": {"epochs": 2, "batch": 64, "log_every": 7}})
     assert messages(run(done, elsewhere, "pos", CRF)) == [("done", done_text(done))]
 
