@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -112,18 +113,27 @@ def launch_table() -> str:
 
 
 def accuracy_table() -> str:
-    """Test scores, one seed each."""
+    """Test scores: means over seeds, with standard deviations."""
     body = []
-    for name, table, corpus, network, variant in CORPORA:
-        scores = {}
+    for name, table, *group in CORPORA:
+        scores: dict[str, dict[int, float]] = {objective: {} for objective in OWN_DECODER}
         for row in rows(ROOT / "experiments" / "results" / f"{table}.jsonl"):
-            key = (row["corpus"], row["network"], row["variant"], row["seed"])
-            if key == (corpus, network, variant, 0):
+            objective, own = row["objective"], OWN_DECODER.get(row["objective"])
+            if [row["corpus"], row["network"], row["variant"]] == group and own is not None:
                 decoders = row["evaluations"]["test"]["decoders"]
-                scores[row["objective"]] = decoders[OWN_DECODER[row["objective"]]]["score"]
-        cells = [f"{100 * scores[one]:.2f}" if one in scores else "–" for one in OWN_DECODER]
+                if own in decoders:  # a later row may hold added decoders only
+                    scores[objective][row["seed"]] = 100 * decoders[own]["score"]
+        cells = [mean_and_deviation(list(found.values())) for found in scores.values()]
         body.append([name, *cells])
     return markdown(["", "exact CRF", "Bregman", "mean field", "softmax"], body)
+
+
+def mean_and_deviation(scores: list[float]) -> str:
+    """A dash without scores; a single score has no deviation."""
+    if not scores:
+        return "–"
+    deviation = f" ± {statistics.stdev(scores):.2f}" if len(scores) > 1 else ""
+    return f"{statistics.fmean(scores):.2f}{deviation}"
 
 
 def updated(text: str) -> str:
