@@ -195,25 +195,30 @@ def repair_table(experiments: Iterable[Experiment], results: Results) -> str:
 
 
 def choice_table(experiment: Experiment, results: Results) -> str:
-    """Return the scores on dev of an experiment that chooses a setting.
+    """Return the scores on dev of an experiment that chooses how mean field is trained.
 
-    Rows are objectives, columns are decoders; the best score on dev by each objective's own decoder
-    is bold.
+    The columns are Viterbi and the mean field decoders that begin as the training does. The best
+    mean of a row is bold.
     """
+    columns = [name for name in experiment.decoders if Method.parse(name).variant == ""]
     parts = []
     for group in run_groups(experiment, results):
-        names = results.objectives(group)
-        best = {name: max(results.dev_scores(group, name)) for name in names}
+        shown: dict[str, list[Statistic | None]] = {}
+        for objective in results.objectives(group):
+            start = "-uniform" if objective.endswith("-uniform") else ""
+            names = [name if name == "viterbi" else name + start for name in columns]
+            shown[objective] = [results.statistic(group, objective, name) for name in names]
+        means = {
+            objective: _mean([score.mean for score in scores if score is not None])
+            for objective, scores in shown.items()
+        }
         body = []
-        for name in names:
-            mark = "**" if best[name] == max(best.values()) else ""
-            cells = [
-                score_text(results.statistic(group, name, decoder))
-                for decoder in experiment.decoders
-            ]
-            body.append([f"`{name}`", f"{mark}{best[name]:.2f}{mark}", *cells])
-        head = ["training", "own decoder", *(f"`{name}`" for name in experiment.decoders)]
-        parts.append(table(head, body))
+        for objective, scores in shown.items():
+            mark = "**" if means[objective] == max(means.values()) else ""
+            mean = f"{mark}{means[objective]:.2f}{mark}"
+            body.append([f"`{objective}`", *map(score_text, scores), mean])
+        titles = [Method.parse(name).title for name in columns]
+        parts.append(table(["training", *titles, "mean"], body))
     return "\n".join(parts) or NOTHING_RUN
 
 

@@ -182,6 +182,7 @@ def _run_job(job: Job, log: JsonlLog, again: bool) -> Iterator[Event | JobMessag
         yield _done(job, row)
         return
     yield JobMessage("begun", job.title)
+    origin = provenance("reproduction")  # before the run: the checkout may change meanwhile
     try:
         result = yield from job.run(row)
     except FloatingPointError as error:
@@ -193,7 +194,7 @@ def _run_job(job: Job, log: JsonlLog, again: bool) -> Iterator[Event | JobMessag
             raise
         yield JobMessage("skipped", f"{job.title}: {reason}")
         return
-    log.append({**job.key, **provenance("reproduction"), **result})
+    log.append({**job.key, **origin, **result})
     job.clean_up()
     finished = find_row(log, job.key)
     assert finished is not None

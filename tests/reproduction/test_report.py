@@ -144,15 +144,19 @@ def test_the_best_temperature_on_dev_is_bold(tmp_path):
 
 def test_a_choice_shows_the_scores_on_dev(tmp_path):
     rows = [
-        row(objective="mean_field-5", dev=70.0, viterbi=60.0, mean_field_5=70.0),
-        row(objective="mean_field-10", dev=71.0, viterbi=61.0),
+        row(objective="mean_field-5", viterbi=60.0, mean_field_5=70.0),
+        row(objective="mean_field-10-uniform", viterbi=61.0, mean_field_5=80.0),
     ]
     for one in rows:
         one["evaluations"] = {"dev": one["evaluations"]["test"]}
+    decoders = rows[1]["evaluations"]["dev"]["decoders"]
+    decoders["mean_field-5-uniform"] = decoders["mean_field-5"] | {"score": 0.66}
     lines = page(tmp_path, rows, "{{ choice pos }}\n").splitlines()
-    assert lines[0].startswith("| training | own decoder | `viterbi` | `mean_field-5` |")
-    assert lines[2].startswith("| `mean_field-5` | 70.00 | 60.00 | 70.00 |")
-    assert lines[3].startswith("| `mean_field-10` | **71.00** | 61.00 | – |")
+    assert lines[0].startswith("| training | Viterbi | MF, 5 it. |")
+    assert lines[2].startswith("| `mean_field-5` | 60.00 | 70.00 |")
+    assert lines[2].endswith("| **65.00** |")
+    assert lines[3].startswith("| `mean_field-10-uniform` | 61.00 | 66.00 |")
+    assert lines[3].endswith("| 63.50 |")
 
 
 def test_the_differences_to_viterbi_are_taken_for_each_seed(tmp_path):
