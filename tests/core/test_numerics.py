@@ -280,7 +280,7 @@ def test_second_order_of_log_matmul(gap: float, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("function", [logsumexp, softmax])
-def test_tags_without_transitions(function: Callable[[Tensor], Tensor]) -> None:
+def test_rows_of_minus_infinity(function: Callable[[Tensor], Tensor]) -> None:
     x = uniform(3, 3, 4).masked_fill(torch.tensor([[0.0], [1.0], [0.0]]) > 0, -math.inf)
     x[2, 1:] = -math.inf
     x.requires_grad_()

@@ -117,7 +117,7 @@ def test_first_derivatives_are_there_and_second_ones_refused(kind: Pairs) -> Non
             operator(False)[0].sum().backward()
 
 
-def test_invalid_scores_and_tags_are_reported_is_an_error() -> None:
+def test_invalid_input_is_an_error() -> None:
     unary, pair, lengths, gold = arrays()
     spoiled = unary.clone()
     spoiled[0, 1, 1] = math.nan
