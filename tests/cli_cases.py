@@ -1,4 +1,4 @@
-"""The command `bcrf` as a process of its own, and small models for it."""
+"""Run the command `bcrf` as a process, and train small models for it."""
 
 from __future__ import annotations
 

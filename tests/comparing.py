@@ -1,4 +1,4 @@
-"""All that one backend says about a chain, and how far two of them may be apart."""
+"""Collect all results of a backend for a chain, and compare those of two backends."""
 
 import math
 from typing import Any
@@ -46,12 +46,12 @@ def problem(
 
 
 def any_path(chain: LinearChain, seed: int = 0) -> Tensor:
-    """Tags [B, n] of a path of each sentence, whatever it scores; -100 beyond the length."""
+    """Return the tags [B, n] of a random path of each sentence; -100 beyond the length."""
     return gold_of(chain._map(lambda w: torch.where(w > -math.inf, 0.0, w), chain.dtype), seed)
 
 
 def answers(chain: LinearChain, gold: Tensor, subjects: dict[str, Solver]) -> Answers:
-    """Values, losses, marginals and derivatives; the upstream gradients differ by sentence."""
+    """Return values, losses, marginals and gradients; the weights of the sentences differ."""
     found: Answers = {}
     weights = torch.linspace(0.5, 1.5, len(chain), dtype=chain.unary.dtype)
     allowed = allowed_with(chain, gold)
@@ -78,7 +78,7 @@ def answers(chain: LinearChain, gold: Tensor, subjects: dict[str, Solver]) -> An
 
 
 def allowance(chain: LinearChain) -> float:
-    """32 eps max|w| n, and a floor."""
+    """Return the accepted rounding error, 32 eps max(1, max|w|) n."""
     scores = torch.cat([chain.unary.flatten(), chain.pair_scores.flatten()])
     scores = scores[scores > -math.inf].abs()
     largest = max(1.0, float(scores.max())) if len(scores) else 1.0
@@ -86,7 +86,7 @@ def allowance(chain: LinearChain) -> float:
 
 
 def assert_same(found: Answers, expected: Answers, chain: LinearChain, slack: float = 1.0) -> None:
-    """The same numbers up to the rounding of what `chain` holds; losses are never negative."""
+    """Assert that results agree up to rounding in the dtype of `chain`, and no loss is negative."""
     assert found.keys() == expected.keys()
     edges = max(int((chain.lengths - 1).clamp(min=0).sum()), 1)
     for name, one in found.items():
@@ -104,7 +104,7 @@ def assert_same(found: Answers, expected: Answers, chain: LinearChain, slack: fl
 
 
 def check_answers(chain: LinearChain, slack: float = 1.0, **settings: Any) -> None:
-    """The compiled kernels against torch in float64, on the same scores."""
+    """Compare the compiled kernels with torch in float64, on the same scores."""
     gold = any_path(chain)
     found = answers(chain, gold, solvers("native", **settings))
     expected = answers(chain.double(), gold, solvers("torch", **settings))
@@ -112,7 +112,7 @@ def check_answers(chain: LinearChain, slack: float = 1.0, **settings: Any) -> No
 
 
 def check_dual(chain: LinearChain, solver: Bregman) -> None:
-    """lam is not unique; the value at it is."""
+    """Check the value of the dual at lam. lam itself is not unique, so it is not compared."""
     solution = solver(chain)
     folded = fold(chain.double())
     assert not solution.lam[~folded.interior_live].any()
@@ -123,14 +123,14 @@ def check_dual(chain: LinearChain, solver: Bregman) -> None:
 
 
 def check_decoders(chain: LinearChain, **settings: Any) -> Tensor:
-    """Best sequences are best, likely tags likely; returns where there was a certificate."""
+    """Check the best sequences and the most probable tags; return which sentences are certified."""
     wide, atol = chain.double(), allowance(chain)
     best = bcrf.viterbi(wide, "torch")[0]
     score, tags = bcrf.viterbi(chain, "native")
     proved = bcrf.certified_decode(chain, backend="native")
     for found, sequence in ((score, tags), (proved.score, proved.tags)):
         assert torch.equal(sequence == PAD, ~chain.mask)
-        # Decided in float64: only sums in another order are different.
+        # The kernels compare scores in float64, so only the order of the sums differs.
         torch.testing.assert_close(wide.score(sequence), best, rtol=1e-13, atol=1e-13)
         torch.testing.assert_close(found.double(), best, rtol=0, atol=atol)
     for tau in (1.0, 0.5):

@@ -1,9 +1,9 @@
 """Random calls of the compiled kernels: `python -m tests.fuzz_native --seconds 60 [--seed N]`.
 
-Every round draws a problem of random size, layout and scale, spoils it or not, and calls all
-kernels. Clean problems must agree with torch in float64; spoiled ones must be refused, and raise
-what torch raises. A failing round prints its seed: `--seed N --rounds 1` repeats it. Meant for
-builds with sanitizers too (`make sanitize`), where a wild read is the end of it.
+Every round draws a problem of random size, layout and scale, makes some of them invalid, and calls
+all kernels. Results of valid problems must agree with torch in float64; invalid problems must raise
+the error that torch raises. A failing round prints its seed: `--seed N --rounds 1` repeats it. In a
+build with sanitizers (`make sanitize`), a read beyond a tensor ends the program.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Arrays = tuple[Tensor, Tensor, Tensor]
 
 
 def relaid(x: Tensor, rng: random.Random) -> Tensor:
-    """The same values in another layout, what lies between them being NaN."""
+    """Return the same values in another layout, with NaN in the memory between them."""
     dims = list(range(x.dim()))
     how = rng.choice(["as is", "permuted", "cut", "strided"])
     if how == "permuted":
@@ -89,7 +89,7 @@ def random_settings(rng: random.Random) -> dict[str, Any]:
 
 
 def calls(arrays: Arrays, tags: Tensor, rng: random.Random) -> dict[str, Callable[[], Any]]:
-    """All kernels, with every choice that their callers have."""
+    """Return calls of all kernels with random settings."""
     tolerance = rng.choice([None, None, 0.0, 1e-3])
     settings = Bregman(**random_settings(rng), tolerance=tolerance)._settings
     wanted = rng.choice([(False, False), (True, False), (False, True), (True, True)])
@@ -141,7 +141,7 @@ def check_clean(chain: LinearChain, rng: random.Random) -> None:
 
 
 def check_follow(chain: LinearChain, tags: Tensor, rng: random.Random) -> None:
-    """Pairs that may not follow are pairs that are -inf on every edge, to the last bit."""
+    """Forbidding transitions by `follow` equals -inf on every edge, bit for bit."""
     follow = torch.rand(chain.num_tags, chain.num_tags) < rng.choice([0.3, 0.9])
     follow[0, -1] = False  # where none is removed, both may differ by rounding
     unary, pair, lengths = chain.unary, chain.pair_scores, chain.lengths
@@ -157,7 +157,7 @@ def check_follow(chain: LinearChain, tags: Tensor, rng: random.Random) -> None:
 
 
 def check_start_end(chain: LinearChain, rng: random.Random) -> None:
-    """Start and end scores are added, and their gradients summed, as torch operations do it."""
+    """The kernels add start and end scores, and sum their gradients, as torch operations do."""
     start_end = relaid(torch.randn(2 * chain.num_tags, dtype=chain.dtype), rng)
     found = native.add_start_end(chain.unary, start_end, chain.lengths)
     sums = native.sum_start_end(found.clamp(-9, 9), chain.lengths)
@@ -174,7 +174,7 @@ def check_start_end(chain: LinearChain, rng: random.Random) -> None:
 
 
 def check_mask_scan(chain: LinearChain, tags: Tensor, rng: random.Random) -> None:
-    """The kept positions of a mask with holes and of tags of -100."""
+    """The scan finds the kept positions of a mask with holes and of tags of -100."""
     mask = relaid(torch.rand(tags.shape) < rng.choice([0.5, 0.99]), rng)
     tags = tags.masked_fill(torch.rand(tags.shape) < 0.1, -100)
     scan = native.scan_mask(mask, tags)
@@ -187,11 +187,11 @@ def check_mask_scan(chain: LinearChain, tags: Tensor, rng: random.Random) -> Non
     assert scan.compact == (not holes)
 
 
-# Problems without an answer
+# Invalid problems
 
 
 def spoil(chain: LinearChain, rng: random.Random) -> tuple[str, LinearChain, Tensor] | None:
-    """Something bad where it is read; None if there is no such place."""
+    """Return a copy with an invalid number that kernels read; None if all sentences are short."""
     unary, pair, lengths = chain.unary.clone(), chain.pair_scores.clone(), chain.lengths.clone()
     tags = any_path(chain)
     long = [b for b, length in enumerate(lengths.tolist()) if length > 1]

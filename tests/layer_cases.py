@@ -1,7 +1,7 @@
 """Layers under test, masks of every pattern, and the expected results of each sentence.
 
-The reference takes the kept positions out by plain indexing, adds the start and end scores, and
-gives the rest to the oracles or to the core.
+The reference selects the kept positions by plain indexing, adds the start and end scores, and
+passes the chain to the oracles or to the core.
 """
 
 import math
@@ -38,7 +38,7 @@ PATTERNS: dict[str, list[int]] = {
 }
 HOLES = torch.tensor(list(PATTERNS.values())).bool()
 
-# Masks without a hole: per-pair scores of adjacent positions are all that is needed.
+# Masks without holes. Their per-pair scores are those of adjacent positions.
 PATTERNS_WITHOUT_HOLES = ("full", "right padding", "left padding", "first masked", "one", "nothing")
 
 

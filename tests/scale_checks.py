@@ -1,9 +1,9 @@
-"""What a solver says about a chain, and whether it can be right, at any size of the scores.
+"""Check the results of a solver for a chain with scores of any size.
 
-Values are compared with float64 up to C * eps * max|w| * n. From scores of about 1e6 on, that alone
-cannot fail for marginals in float32; so these also have to be probabilities: finite, in range, of
-mass 1, and where a rounding error of that size does not matter (`is_well_conditioned`), within 0.01
-of float64.
+Values are compared with float64 up to C * eps * max|w| * n. For scores above about 1e6 in float32,
+this error exceeds 1, so the comparison says nothing about marginals. Therefore marginals must also
+be probabilities (finite, in range, of sum 1), and within 0.01 of float64 if an error of this size
+in the scores does not change them (`is_well_conditioned`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tests.comparing import allowance, any_path
 from tests.subjects import allowed_with, scores_of, slopes, with_scores
 
 MASS = 1e-4
-"""How far masses, ranges and flows may be off."""
+"""The accepted error of masses, ranges and flows."""
 NEAR = 0.01
-"""How far probabilities may be from those in float64 where rounding does not matter."""
+"""The accepted distance from probabilities in float64 of well-conditioned cases."""
 
 Answers = dict[str, Tensor]
 
@@ -38,7 +38,7 @@ class Case(NamedTuple):
 
 
 def label(chain: LinearChain, seed: int = 0) -> Case:
-    """`chain` with gold tags: any path, and the best one of every second sentence."""
+    """Return `chain` with gold tags: a random path, and a best one for every second sentence."""
     gold = any_path(chain, seed)
     best = bcrf.viterbi(chain.double(), "torch")[1]
     gold[::2] = best[::2]
@@ -49,7 +49,7 @@ FAMILIES = ("crf", "scan", "bregman", "paper", "tolerance", "mean field", "unstr
 
 
 def backends_of(family: str, small: bool) -> tuple[str, ...]:
-    """The backends that a family has; the naive one for small chains only."""
+    """Return the backends of a family; the naive one only if chains are small."""
     if family in ("scan", "mean field", "unstructured"):
         return ("torch",)
     native = ("native",) if bcrf.backends()["native"] is None else ()
@@ -71,7 +71,7 @@ def solver_of(family: str, backend: str) -> Solver:
 
 
 def answers(solver: Solver, case: Case) -> Answers:
-    """All that `solver` says: what `expected` has, and what else has a kernel of its own."""
+    """Return the results of `expected`, and those that other kernels compute without gradients."""
     chain, gold, _ = case
     with torch.no_grad():
         solution = solver(chain)
@@ -87,7 +87,7 @@ def answers(solver: Solver, case: Case) -> Answers:
 
 
 def expected(solver: Solver, case: Case) -> Answers:
-    """Values, losses, marginals, residual and first derivatives."""
+    """Return values, losses, marginals, residual and first derivatives."""
     chain, gold, allowed = case
     scores = scores_of(chain)
     traced = with_scores(chain, scores)
@@ -110,11 +110,11 @@ def expected(solver: Solver, case: Case) -> Answers:
 
 
 def problems(family: str, found: Answers, exact: Answers, case: Case, near: bool) -> list[str]:
-    """What is wrong with the answers of a solver.
+    """Return descriptions of all wrong results of a solver.
 
     Args:
-        exact: those that are `expected`, in float64, of the same scores.
-        near: whether they must be close to them: see `is_well_conditioned`.
+        exact: the results of `expected` for the same scores in float64.
+        near: whether probabilities must be near those of `exact`, see `is_well_conditioned`.
     """
     for name, answer in found.items():
         if not answer.isfinite().all():
@@ -169,7 +169,7 @@ def _wrong_masses(family: str, found: Answers, case: Case) -> Iterator[str]:
 
 
 def _wrong_distributions(masses: dict[str, tuple[Tensor, Tensor]]) -> Iterator[str]:
-    """What is not >= 0, or does not sum to 1 where it should, and to 0 elsewhere."""
+    """Yield results that are negative, or whose sum is not 1 inside a sentence and 0 outside."""
     for name, (mass, expected) in masses.items():
         if mass.numel() and float(mass.min()) < -MASS:
             yield f"{name}: {float(mass.min()):.3g} is negative"
@@ -179,7 +179,7 @@ def _wrong_distributions(masses: dict[str, tuple[Tensor, Tensor]]) -> Iterator[s
 
 
 def _wrong_flow(name: str, q: Tensor, p: Tensor, chain: LinearChain) -> Iterator[str]:
-    """Derivatives with respect to unary scores are means of what arcs bring in and take away."""
+    """Yield a problem if a unary gradient is not the mean of incoming and outgoing mass."""
     if chain.max_length < 2:
         return
     incoming = torch.cat([q[:, :1].sum(-1), q.sum(-2)], 1)
@@ -211,7 +211,7 @@ def _far(found: Answers, exact: Answers, chain: LinearChain) -> Iterator[str]:
 def is_well_conditioned(solver: Solver, case: Case, exact: Answers) -> bool:
     """Whether errors of 4 eps max|w| n in the scores change no probability by half of `NEAR`.
 
-    It is not where two paths, or two arcs of an edge, are as good as each other but for rounding.
+    A case is not if the scores of two paths, or of two arcs of an edge, differ by rounding only.
     """
     chain = case.chain
     generator = torch.Generator().manual_seed(0)

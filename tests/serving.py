@@ -1,4 +1,4 @@
-"""A web server on this machine that does what tests want of it."""
+"""A local web server for tests."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ def conllu(word: str, sentences: int = 1) -> bytes:
 
 
 class Server(ThreadingHTTPServer):
-    """Serves `files` by path; knows ranges and If-Range unless told otherwise."""
+    """Serves `files` by path, with Range and If-Range unless these are switched off."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.files: dict[str, bytes] = {}
         self.ranges = True
         self.validators = True
-        self.break_after: int | None = None  # the connection, so many bytes into a body
-        self.status: int | None = None  # answers everything with it
+        self.break_after: int | None = None  # ends each answer after so many bytes of the body
+        self.status: int | None = None  # the status of every answer
         self.log: list[tuple[str, str | None]] = []  # path and Range of each request
         self.headers_seen: list[dict[str, str]] = []  # of each request
 
@@ -81,13 +81,13 @@ def running() -> Iterator[Server]:
 
 
 def serve(server: Server, name: str = "xx_toy", **splits: bytes) -> None:
-    """Let it have the files of a treebank."""
+    """Add the files of a treebank to the server."""
     for split, content in splits.items():
         server.files[f"/{name}/{name}-ud-{split}.conllu"] = content
 
 
 class RawHandler(StreamRequestHandler):
-    """Sends the bytes that the server's `answer` gives for a path, until the client leaves."""
+    """Sends the bytes of the server's `answer` for a path, until the client disconnects."""
 
     server: RawServer
 
@@ -110,7 +110,7 @@ class RawServer(ThreadingTCPServer):
 
 @contextmanager
 def answering(answer: Callable[[str], Iterable[bytes]]) -> Iterator[str]:
-    """The address of a server that sends `answer(path)` as it is, status line and all."""
+    """Yield the address of a server whose answer, with its status line, is `answer(path)`."""
     with RawServer(answer) as server:
         thread = Thread(target=server.serve_forever, args=(0.05,))
         thread.start()

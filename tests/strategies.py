@@ -27,7 +27,7 @@ def _plant(
     arcs: list[Tensor],  # n - 1 bool [T, T], possibly the same tensor; changed in place
     generator: torch.Generator,
 ) -> None:
-    """Walk along kept arcs at random, restoring what the walk needs."""
+    """Walk at random along kept arcs, and restore an arc or tag if the walk cannot go on."""
     tag = -1
     for i in range(unary.shape[0]):
         if i == 0:
@@ -59,7 +59,7 @@ def random_chain_arrays(
 
     Each transition is removed with probability `removed`, each unary score with a third of it.
     Ragged lengths are uniform in 0..n, one of them n; otherwise lengths is None. Scores beyond the
-    length are as random as the others: they must not matter.
+    length are random, too, because no result may depend on them.
     """
     generator = torch.Generator().manual_seed(seed) if isinstance(seed, int) else seed
 
@@ -108,7 +108,7 @@ def chains(
     ragged: bool | None = None,
     dtype: torch.dtype = torch.float64,
 ) -> ChainArrays:
-    """Chains of every kind. Hypothesis draws sizes, kinds and a seed; torch draws the scores."""
+    """Draw a chain of any kind. Hypothesis draws sizes, kind and seed; torch draws the scores."""
     return random_chain_arrays(
         draw(st.integers(0, 2**16)),
         draw(st.integers(1, max_batch)),

@@ -1,4 +1,4 @@
-"""The solvers and functions under contract, chains to try them on, and how results compare."""
+"""The solvers and functions of the common tests, chains for them, and comparison of results."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -55,7 +55,7 @@ FACTORIZED: dict[str, Solver] = {
 STRUCTURED = CRF | BREGMAN
 SOLVERS = STRUCTURED | FACTORIZED
 
-# Those whose tag and edge marginals are consistent: all but a few projections.
+# Solvers whose tag and edge marginals agree: all but Bregman with few projections.
 CONSISTENT = CRF | FACTORIZED | {"bregman-converged": CONVERGED}
 
 LENGTHS = (0, 1, 2, 3, 5)
@@ -63,7 +63,7 @@ KINDS: tuple[Pairs, ...] = ("none", "shared", "per_pair")
 
 
 def close(actual: Any, expected: Any) -> None:
-    """Equal up to the one tolerance; shape and dtype count too.
+    """Assert equality up to `TOLERANCE`, and equal shapes and dtypes.
 
     `actual` is a tensor, or a tuple or dict of them; numbers and arrays are expected as float64.
     """
@@ -73,12 +73,12 @@ def close(actual: Any, expected: Any) -> None:
 
 
 def arrays_of(chain: LinearChain) -> ChainArrays:
-    """The arguments that would make the chain again."""
+    """Return the constructor arguments of a chain."""
     return ChainArrays(chain.unary, chain.transitions, chain.lengths)
 
 
 def padded(parts: Sequence[oracles.Array], like: Tensor) -> Tensor:
-    """Arrays of the sentences [L, ...] in one batch [B, n, ...], 0 beyond the lengths."""
+    """Return the arrays [L, ...] of sentences as one batch [B, n, ...], 0 beyond the lengths."""
     full = torch.zeros(like.shape, dtype=torch.float64)
     for row, part in zip(full, parts, strict=True):
         row[: len(part)] = torch.from_numpy(part)
@@ -95,7 +95,7 @@ def ragged_chain(
     removed: float = 0.0,
     scale: float = 1.0,
 ) -> LinearChain:
-    """A random chain with these lengths; n defaults to the longest."""
+    """Return a random chain with these lengths; n defaults to the longest."""
     n = max(lengths) if n is None else n
     arrays = random_chain_arrays(
         seed, len(lengths), n, num_tags, pairs=pairs, removed=removed, scale=scale, ragged=False
@@ -104,19 +104,19 @@ def ragged_chain(
 
 
 def gold_of(chain: LinearChain, seed: int = 0) -> Tensor:
-    """Tags [B, n] of a path of each sentence, -100 beyond the length."""
+    """Return the tags [B, n] of a path of each sentence, -100 beyond the length."""
     return sample(chain, 1, torch.Generator().manual_seed(seed))[0]
 
 
 def allowed_with(chain: LinearChain, tags: Tensor, seed: int = 0) -> Tensor:
-    """Random sets of tags, bool [B, n, T], that contain `tags`; random beyond the lengths."""
+    """Return random sets of tags that contain `tags`, bool [B, n, T]; random beyond the lengths."""
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.rand(chain.unary.shape, generator=generator) < 0.4
     return chosen | torch.nn.functional.one_hot(tags.clamp(min=0), chain.num_tags).bool()
 
 
 def scores_of(chain: LinearChain) -> tuple[Tensor, ...]:
-    """The score tensors of a chain as new leaves that require grad; see `with_scores`."""
+    """Return the score tensors of a chain as new leaves that require grad; see `with_scores`."""
     given = (chain.unary, chain.transitions)
     return tuple(x.detach().clone().requires_grad_() for x in given if x is not None)
 
@@ -126,7 +126,7 @@ def with_scores(chain: LinearChain, scores: Sequence[Tensor]) -> LinearChain:
 
 
 def alone(chain: LinearChain, i: int) -> LinearChain:
-    """Sentence `i` as a new batch of one, without padding."""
+    """Return sentence `i` as a new batch of one, without padding."""
     length = int(chain.lengths[i])
     transitions = chain.transitions
     if transitions is not None and not chain.shared:
@@ -138,8 +138,8 @@ def parametrize(subjects: dict[str, Solver]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("solver", subjects.values(), ids=list(subjects))
 
 
-# What is computed from a chain. Batch first; the second axis of `ALONG` outputs runs over
-# positions or edges.
+# Results for a chain. The batch is the first axis; the second axis of the results in `ALONG` is
+# that of positions or edges.
 
 ALONG = {"tag_marginals", "edge_marginals", "decode", "tags"}
 
@@ -189,7 +189,7 @@ FUNCTIONS = (
 
 
 def row(outputs: dict[str, Tensor], i: int, length: int | None = None) -> dict[str, Tensor]:
-    """Sentence i of the outputs of a batch, cut to its length if that is given."""
+    """Return the outputs of sentence i of a batch, cut to its length if that is given."""
     cut = {name: x[i : i + 1] for name, x in outputs.items()}
     if length is None:
         return cut
@@ -207,7 +207,7 @@ def ragged(
     lengths: Sequence[int] = LENGTHS,
     seed: int = 0,
 ) -> LinearChain:
-    """Short and empty sentences of three tags, padding beyond the longest too."""
+    """Return short and empty sentences of three tags; even the longest one is padded."""
     n = max(lengths) + 1
     return ragged_chain(seed, lengths, 3, n=n, pairs=pairs, removed=removed)
 
@@ -215,7 +215,7 @@ def ragged(
 def labelled(
     pairs: Pairs = "per_pair", removed: float = 0.0, *, lengths: Sequence[int] = LENGTHS
 ) -> tuple[LinearChain, Tensor, Tensor]:
-    """`ragged` with gold tags and sets of allowed ones."""
+    """Return `ragged` with gold tags and sets of allowed tags."""
     chain = ragged(pairs, removed, lengths=lengths)
     gold = gold_of(chain)
     return chain, gold, allowed_with(chain, gold)
@@ -227,7 +227,8 @@ def random_like(scores: Sequence[Tensor], seed: int = 0) -> tuple[Tensor, ...]:
 
 
 def slopes(output: Tensor, scores: Sequence[Tensor], graph: bool = False) -> tuple[Tensor, ...]:
-    """Derivatives of the sum; zero, not None, where a solver does not look at a score."""
+    """Return the gradients of the sum; zeros, not None, for scores that the output does not depend
+    on."""
     found = torch.autograd.grad(
         output.sum(), scores, create_graph=graph, retain_graph=True, allow_unused=True
     )
@@ -239,7 +240,7 @@ def slopes(output: Tensor, scores: Sequence[Tensor], graph: bool = False) -> tup
 def curvature(
     output: Tensor, scores: Sequence[Tensor], directions: Sequence[Tensor]
 ) -> tuple[Tensor, ...]:
-    """Hessian-vector product by double backward."""
+    """Return a Hessian-vector product, by double backward."""
     first = slopes(output, scores, graph=True)
     along = sum(((g * v).sum() for g, v in zip(first, directions, strict=True)), torch.zeros(()))
     return slopes(along, scores)
@@ -253,9 +254,10 @@ def everything(
     weights: Tensor,
     directions: Sequence[Tensor],
 ) -> dict[str, tuple[Tensor, ...]]:
-    """Values, marginals, losses, their gradients and Hessian-vector products.
+    """Return values, marginals, losses, their gradients and Hessian-vector products.
 
-    Groups of (unary-like, transitions-like) tensors, so that a tag can be cut out of all of them.
+    The tensors of a group are (unary-like, transitions-like), so that a test can delete a tag
+    from all of them.
     """
     scores = scores_of(chain)
     solution = solver(with_scores(chain, scores))

@@ -1,4 +1,4 @@
-"""What somebody with bad intentions does to the folder of a model: changes with right digests."""
+"""Changes to the folder of a model that an attacker could make, with correct digests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["change_description", "change_encoder_config", "reseal"]
 
 
 def reseal(folder: Path, listed: set[str] | None = None) -> None:
-    """Write the digests of all files as they are now, so that no damage is noticed.
+    """Update the digests of all files, so that changes are not noticed.
 
     Args:
         listed: the files that `model.json` is to name; None: all that are there.

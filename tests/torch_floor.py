@@ -23,13 +23,13 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "bcrf"
 MANIFEST = Path(__file__).parent / "data" / "torch_floor.json"
 
-# The sources do not say of what type an object is: an attribute whose name one of these classes
-# has is taken for that attribute.
+# The sources do not show the types of objects. We assume that an attribute belongs to one of these
+# classes if the class has an attribute of this name.
 CLASSES = {"torch.Tensor": torch.Tensor, "torch.nn.Module": torch.nn.Module}
 
 
 def _imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """Local name and full name of everything that is imported."""
+    """Yield the local name and the full name of everything that is imported."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -69,14 +69,17 @@ def names_in(source: str) -> tuple[set[str], set[str]]:
 
 
 def names_in_native(source: str) -> tuple[set[str], set[str]]:
-    """The same of C++, which looks names up by nanobind."""
+    """Return the same for C++ sources, which look up names through nanobind."""
     found = re.findall(r'(\w*)[()]*\.attr\("(\w+)"\)', source)
     names = {f"torch.{name}" for owner, name in found if owner == "torch"}
     return names, {name for owner, name in found if owner != "torch"}
 
 
 def exists(name: str) -> bool:
-    """Whether torch has `name`. (Another interpreter runs this too: it has to stand alone.)"""
+    """Whether torch has `name`.
+
+    Another interpreter runs this function, too, so it must not use other names of this module.
+    """
     parts = name.split(".")
     for k in range(len(parts), 0, -1):  # the longest module, then its attributes
         try:

@@ -289,7 +289,7 @@ def _in_order_of_ids(labels: Mapping[Any, Any]) -> list[Any]:
     missing = next((tag for tag in range(len(by_id)) if tag not in by_id), None)
     if missing is not None:
         raise ValueError(
-            f"labels: expected the ids 0, ..., {len(by_id) - 1} of {len(by_id)} labels; "
+            f"labels: expected the ids 0 to {len(by_id) - 1} for {len(by_id)} labels; "
             f"{missing} is missing, got {sorted(by_id)}"
         )
     return [by_id[tag] for tag in range(len(by_id))]

@@ -52,5 +52,6 @@ def test_check_reports_missing_files(tmp_path, capsys):
     empty.write_text("")
     assert main(["check", str(empty)]) == 0
     assert capsys.readouterr().out == f"{empty}: no sentences\n"
-    assert main(["check", str(tmp_path / "nowhere")]) == 1
-    assert "nowhere: cannot be read: No such file or directory\n" in capsys.readouterr().out
+    missing = tmp_path / "nowhere"
+    assert main(["check", str(missing)]) == 1
+    assert capsys.readouterr().out == f"{missing}: cannot be read: No such file or directory\n"

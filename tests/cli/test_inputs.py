@@ -235,9 +235,9 @@ def test_files_are_separated_after_unusual_line_ends(model, tmp_path, capfd):
 
 
 def test_errors_name_file_and_line_once():
-    class Broken:
+    class UnwritableSentence:
         def render_lines(self, format: str | None) -> Iterator[str]:
             raise DataError("in.conllu", 3, "so")
 
     with pytest.raises(DataError, match=r"^in.conllu:3: so$"):
-        list(_render(Broken(), None))  # type: ignore[arg-type]
+        list(_render(UnwritableSentence(), None))  # type: ignore[arg-type]

@@ -261,6 +261,22 @@ def test_a_dev_file_without_mentions_is_a_warning_before_the_first_epoch(tmp_pat
     events.close()
 
 
+def test_ill_formed_labels_are_a_warning_if_training_is_not_strict(tmp_path):
+    file = tmp_path / "train.conll"
+    file.write_text("Ada\tI-PER\n\nsaw\tO\nTurin\tB-LOC\n\nBob\tI-PER\n\n")
+    parts = {"data": {"task": "ner", "strict": False}, "training": {"epochs": 1}}
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(small_config(tmp_path / "run", file, **parts)))
+    rest = (
+        "the scheme that fits the file best. One sentence of the file is ill-formed; they are read "
+        "as conlleval does: a label that cannot continue a mention begins a new one\n"
+    )
+    for command in (("train", config), ("evaluate", tmp_path / "run", file)):
+        warning = bcrf(*command).stderr.splitlines(keepends=True)[0]
+        assert warning.startswith(f"bcrf: warning: {file}:4: 'B-LOC' after 'O'")
+        assert warning.endswith(rest)
+
+
 def test_the_options_are_the_fields_of_the_dataclasses():
     """The options are read from the source files, because importing the classes imports torch."""
 

@@ -27,7 +27,8 @@ def chain_of(seed: int, batch: int, n: int, tags: int, **options: object) -> bcr
 
 
 def many(scale: float, removed: float, batch: int = 300) -> list[bcrf.LinearChain]:
-    """Chains of lengths 0..n, every kind of transitions, n odd and even."""
+    """Return random chains with sentences of 0..n positions, for odd and even n and every kind of
+    transitions."""
     return [
         chain_of(seed, batch, n, tags, pairs=kind, removed=removed, scale=scale)
         for seed, (n, tags, kind) in enumerate(
@@ -59,7 +60,8 @@ def test_dual_decreases_and_bounds_the_optimum(
 
 
 def test_relaxed_steps_of_two_do_not_descend() -> None:
-    """The bound on omega is sharp: at 2 the dual stays where it is, beyond it grows."""
+    """A step with omega = 2 leaves the dual unchanged, and a larger omega increases it: 2 is a
+    sharp bound."""
     chain = chain_of(0, 50, 3, 3, pairs="per_pair", ragged=False)
     start, at_two, beyond = (dual_value(chain, w) for w in ((), (2.0,), (2.3,)))
     assert_close(at_two, start, rtol=0, atol=1e-12)
@@ -130,7 +132,8 @@ def test_smaller_sets_have_larger_losses() -> None:
 @pytest.mark.parametrize("removed", [0.0, 0.3])
 def test_reparametrisation_changes_nothing_at_convergence(removed: float) -> None:
     chain = chain_of(3, 40, 7, 4, pairs="per_pair", removed=removed)
-    # What a position gains, the arcs that leave it lose; the last position has none.
+    # Add `shift` to the unary scores of a position, and subtract it from the arcs that leave the
+    # position. No arc leaves the last one, so its scores stay.
     last = torch.arange(7) == chain.lengths[:, None] - 1
     shift = torch.randn(40, 7, 4, dtype=torch.float64).masked_fill(last[..., None], 0)
     pairs = chain.transitions - shift[:, :-1, :, None]
@@ -171,7 +174,8 @@ def test_three_words_take_one_projection(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("k", [0, 1, 2, 3, 6])
 def test_algorithm_1_of_the_paper(k: int, kind: str, removed: float) -> None:
-    """Against plain exponentials and loops, for the paper's setting and for ours."""
+    """Compare with an oracle of plain exponentials and loops, for the paper's settings and for
+    ours."""
     chain = chain_of(6, 5, 6, 3, pairs=kind, removed=removed)
     ours = bcrf.Bregman(k)
     for solver, options in (
@@ -200,7 +204,7 @@ def test_tolerance_is_kept_and_ends_with_a_plain_step(
     chain = chain_of(8, 60, 9, 4, pairs="per_pair", removed=0.2, scale=3.0)
     solution = bcrf.Bregman(5000, tolerance, relaxation)(chain)  # type: ignore[arg-type]
     assert float(solution.residual.max()) <= tolerance
-    # After a plain step at some parity the flow there is conserved exactly.
+    # The last step is plain, so flow is conserved exactly at the positions of its parity.
     q = solution.edge_marginals
     gap = (q[:, :-1].sum(-2) - q[:, 1:].sum(-1)).abs() * chain.mask[:, 2:, None]
     odd, even = gap[:, ::2].amax((1, 2)), gap[:, 1::2].amax((1, 2))
@@ -215,7 +219,7 @@ def test_iterations_bound_a_run_with_a_tolerance() -> None:
 
 
 def test_half_split_starts_closer() -> None:
-    """After three projections the error of B is smaller with the half-split gauge."""
+    """With the half-split gauge, the value is closer to its limit B after three projections."""
     chain = chain_of(10, 200, 20, 8, pairs="per_pair", ragged=False)
     exact = CONVERGED(chain).value
     half, right = (

@@ -1,4 +1,4 @@
-"""LinearChain: what it accepts and refuses, and the problems that can be made from it."""
+"""LinearChain: what its constructor accepts and refuses, and methods that return other chains."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_bad_temperatures(tau: float) -> None:
 
 
 def test_a_temperature_per_sentence_never_breaks_the_transitions() -> None:
-    """[B, 1, 1] would turn shared transitions into [B, T, T], which is no kind of transitions."""
+    """Dividing shared transitions by [B, 1, 1] would give [B, T, T], which is no valid shape."""
     with pytest.raises(ValueError, match="temperature"):
         make("shared") / torch.ones(4, 1, 1)
 
@@ -385,7 +385,7 @@ def test_a_chain_is_a_pytree(kind: Pairs) -> None:
 
 
 def test_leaves_of_a_chain_have_names() -> None:
-    """torch.export asks for them."""
+    """torch.export needs these names."""
     paths, _ = pytree.tree_flatten_with_path(make())
     assert [pytree.keystr(path) for path, _ in paths] == [".unary", ".transitions", ".lengths"]
 

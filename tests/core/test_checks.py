@@ -1,4 +1,4 @@
-"""When values are read, what is said about bad ones, and that nothing else waits for a value."""
+"""When checks read values, how they describe bad values, and that nothing else reads a value."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SOLVERS: dict[str, Solver] = {
 
 
 def functions() -> dict[str, Callable[[LinearChain], Any]]:
-    """Every public function that solves a chain."""
+    """Return every public function that solves a chain, by name."""
     found: dict[str, Callable[[LinearChain], Any]] = {
         "viterbi": bcrf.viterbi,
         "k_best": lambda c: bcrf.k_best(c, 3),
@@ -68,7 +68,7 @@ def make(kind: Pairs = "shared", lengths: list[int] | None = None) -> LinearChai
 
 
 def spoil(chain: LinearChain, where: str, index: tuple[int, ...], value: float) -> LinearChain:
-    """The chain with one entry replaced; construction does not look at values."""
+    """Return the chain with one entry replaced. The constructor does not check values."""
     assert chain.transitions is not None
     parts = {"unary": chain.unary.clone(), "transitions": chain.transitions.clone()}
     parts[where][index] = value
@@ -256,7 +256,7 @@ def test_without_checks_nan_goes_through(name: str) -> None:
     assert value.isnan().tolist() == [False, True, False]
 
 
-# No value is read: a meta tensor has none, any look at it is an error
+# No value is read: meta tensors have no values, and reading one is an error
 
 
 def meta_shapes(result: Any) -> list[tuple[int, ...]]:
@@ -302,7 +302,7 @@ class Counter(TorchDispatchMode):
 
 
 def operations(solver: Solver, n: int, device: str, kind: Pairs = "shared") -> int:
-    """Operations of a loss and its gradient."""
+    """Return the number of operations of a loss and its gradient."""
     unary, transitions, _ = random_chain_arrays(0, 2, n, 3, pairs=kind, ragged=False)
     assert transitions is not None
     leaves = [x.float().to(device).requires_grad_() for x in (unary, transitions)]

@@ -1,4 +1,4 @@
-"""torch.compile(fullgraph=True) and torch.export give what eager mode gives.
+"""torch.compile(fullgraph=True) and torch.export give the results of eager mode.
 
 By default with the compiled kernels as operators in the graph, if there are any; see `test_ops`.
 """
@@ -43,7 +43,7 @@ def fresh_compiler() -> Iterator[None]:
 
 
 def compiled(function: Callable[..., Any], backend: str = "aot_eager") -> Callable[..., Any]:
-    # dynamic=False: one fixed shape.
+    # dynamic=False: every graph is for one shape.
     found: Callable[..., Any] = torch.compile(
         function, fullgraph=True, backend=backend, dynamic=False
     )
@@ -68,7 +68,7 @@ def leaves_of(chain: LinearChain) -> list[Tensor]:
 
 
 def assert_same_step(function: Callable[..., Tensor], chain: LinearChain, *rest: Any) -> None:
-    """Value and gradients of a loss, compiled and eager; the chain is an argument."""
+    """Assert that the compiled loss has the value and gradients of the eager one."""
     results = []
     for run in (function, compiled(function)):
         leaves = leaves_of(chain)
@@ -106,8 +106,8 @@ def test_losses_compile(name: str) -> None:
 def test_losses_compile_with_removed_arcs(name: str) -> None:
     """Chain and structure are both arguments of the compiled function.
 
-    The scores are large: compiled code cannot look whether a scaling form lost something to
-    underflow, so it must not need to.
+    The scores are large. Compiled code cannot test whether sums of scaled products have lost
+    terms to underflow, so it must be right without this test.
     """
     chain, structure = make(scale=100.0), bies()
     tags = bcrf.viterbi(make(scale=3.0).constrain(structure))[1]
@@ -126,7 +126,8 @@ def test_partial_losses_compile(name: str) -> None:
 
 
 def test_the_chain_can_be_built_inside() -> None:
-    """From plain tensors, at another temperature, in half precision: marginals come back in it."""
+    """The compiled function makes the chain from plain tensors in bfloat16, and divides it by a
+    temperature."""
 
     def marginals(unary: Tensor, transitions: Tensor, lengths: Tensor) -> Tensor:
         problem = LinearChain(unary, transitions, lengths) / 0.5
@@ -152,8 +153,11 @@ def test_marginals_compile(name: str) -> None:
         assert_close(compiled(marginals)(parameters), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_bregman_marginals_are_not_compiled_with_a_wrong_gradient() -> None:
-    """Their derivative solves a system, in a loop that looks at values: an error, or right."""
+def test_compiled_bregman_marginals_have_no_wrong_gradient() -> None:
+    """The compiler refuses the function, or its gradient is right.
+
+    The derivative of Bregman marginals solves a linear system in a loop that reads values.
+    """
     chain = make()
     results = []
     weight = torch.randn(B, N, T, generator=torch.Generator().manual_seed(0))
@@ -174,7 +178,10 @@ def test_bregman_marginals_are_not_compiled_with_a_wrong_gradient() -> None:
 
 @pytest.mark.parametrize("backend", ["auto", pytest.param("torch", marks=pytest.mark.slow)])
 def test_decoders_compile(backend: str) -> None:
-    """certified_decode computes both and selects; the batch has a sentence of either kind."""
+    """In a graph, certified_decode computes projections and Viterbi for all sentences, and selects.
+
+    The batch has sentences with and without a certificate.
+    """
     chain, structure = make("per_pair", scale=2.0), bies()
 
     def both(problem: LinearChain, rules: Structure) -> tuple[Any, ...]:
@@ -235,11 +242,11 @@ def test_a_model_exports(head: str) -> None:
 
 
 def test_a_chain_can_be_an_input_of_an_exported_program() -> None:
-    class Marginals(torch.nn.Module):
+    class MarginalsOfChain(torch.nn.Module):
         def forward(self, chain: LinearChain) -> Tensor:
             return bcrf.Bregman(2)(chain).tag_marginals
 
     chain = make(removed=0.3)
-    program = torch.export.export(Marginals(), (chain,), strict=False)
+    program = torch.export.export(MarginalsOfChain(), (chain,), strict=False)
     for problem in (chain, make()):
-        assert_close(program.module()(problem), Marginals()(problem))
+        assert_close(program.module()(problem), MarginalsOfChain()(problem))

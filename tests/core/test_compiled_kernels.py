@@ -1,4 +1,4 @@
-"""Compiled graphs hold no loop on a value, and Inductor makes few kernels of them."""
+"""Compiled graphs have no loop whose trip count is a tensor value; Inductor makes few kernels."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def operations(module: torch.fx.GraphModule) -> set[str]:
 def test_no_graph_has_a_loop_on_a_value(
     finite: bool, rules: Structure | None, dynamic: bool, pairs: Any
 ) -> None:
-    """CUDA graphs cannot capture such a loop. A `scan` is left for undeclared chains only."""
+    """CUDA graphs cannot capture such a loop. Only chains that are not declared finite need a
+    `scan`."""
     graphs: list[set[str]] = []
 
     def record(module: torch.fx.GraphModule, _: list[Tensor]) -> torch.fx.GraphModule:

@@ -94,7 +94,7 @@ def test_kernels_take_the_rules_and_make_no_copy(dtype, scale, refuse_copies):
     for solver in (ForwardBackward(), Bregman(10)):
         value = bcrf.loss(solver, chain.constrain(RULES), gold)
         slopes = torch.autograd.grad(value.sum(), leaves)
-        # The very same numbers.
+        # The results are bitwise the same.
         expected = bcrf.loss(solver, LinearChain(unary, pairs, chain.lengths), gold)
         assert torch.equal(value, expected)
         wanted = torch.autograd.grad(expected.sum(), leaves, retain_graph=True)

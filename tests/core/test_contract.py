@@ -288,7 +288,7 @@ def test_one_allowed_tag_per_position_is_the_loss(solver: Solver, pairs: Pairs) 
 @every_solver
 @every_kind
 def test_all_tags_allowed_is_no_loss(solver: Solver, pairs: Pairs) -> None:
-    """Before convergence: no more than what the value lacks to its minimum."""
+    """The loss is 0. Before convergence it is at most the distance of the value to B."""
     chain = ragged(pairs, removed=0.3)
     loss = bcrf.partial_loss(solver, chain, torch.ones_like(chain.unary, dtype=torch.bool))
     most = torch.zeros_like(loss)

@@ -17,12 +17,12 @@ from tests.strategies import bies_follow, random_chain_arrays
 
 
 def optimum(chain: bcrf.LinearChain) -> Tensor:
-    """Best scores by the naive kernel, in float64."""
+    """Return the best scores [B], computed by the naive kernel in float64."""
     return bcrf.viterbi(chain.double(), backend="naive")[0]
 
 
 def rounding(chain: bcrf.LinearChain) -> float:
-    """n * eps * max|w|, what "optimal" may differ by."""
+    """Return n * eps * max|w|, by which the score of an optimal path may differ."""
     scores = [chain.unary] + ([] if chain.transitions is None else [chain.transitions])
     largest = max(float(s[s > -math.inf].abs().max()) for s in scores)
     return chain.max_length * torch.finfo(chain.unary.dtype).eps * largest
@@ -35,7 +35,7 @@ def rounding(chain: bcrf.LinearChain) -> float:
 def test_certified_decoding_is_optimal(
     scale: float, kind: str, constrained: bool, dtype: torch.dtype
 ) -> None:
-    """16 x 650 = 10,400 chains: always optimal and well-formed, certified or not."""
+    """The tags of 16 x 650 = 10,400 chains are optimal and well-formed, certified or not."""
     n, tags = 11, 8
     arrays = random_chain_arrays(
         0,
@@ -63,7 +63,8 @@ def test_certified_decoding_is_optimal(
 
 
 def test_certificates_hold_at_any_dual_point() -> None:
-    """Whatever lam: what is certified is optimal, and the reduced maxima bound the optimum."""
+    """For any lam, certified tags are optimal, and the sum of the maxima over arcs bounds the
+    optimum."""
     chain = bcrf.LinearChain(*random_chain_arrays(1, 500, 6, 4, pairs="per_pair", removed=0.3))
     arcs, best = fold(chain), optimum(chain)
     certified_somewhere = torch.zeros(500, dtype=torch.bool)
@@ -82,7 +83,7 @@ def test_certificates_hold_at_any_dual_point() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_peaked_chains_are_certified(dtype: torch.dtype) -> None:
-    """Gold path + 5 on N(0, 1) scores, n = 30, T = 17, k = 10: at least 80 %."""
+    """At least 80 % of N(0, 1) chains whose gold path is raised by 5 get a certificate."""
     generator = torch.Generator().manual_seed(0)
     unary = torch.randn(500, 30, 17, generator=generator)
     gold = torch.randint(17, (500, 30), generator=generator)
@@ -142,7 +143,7 @@ def test_decoding_takes_the_most_probable_tags() -> None:
 
 
 def test_half_precision_marginals_do_not_make_ties() -> None:
-    """Two tags whose probabilities are one number in bfloat16."""
+    """Marginals are compared before rounding: the two tags have equal probabilities in bfloat16."""
     unary = torch.tensor([[[0.0, 0.0]], [[0.0, 0.0]]], dtype=torch.bfloat16)
     transitions = torch.zeros(2, 2, dtype=torch.bfloat16)
     chain = bcrf.LinearChain(unary, transitions)

@@ -1,4 +1,4 @@
-"""Small chains, all of them: every exact method against enumeration, duality and linear programs.
+"""Every exact method against enumeration, duality and linear programs, on a grid of small chains.
 
 The grid has every n <= 6, T <= 4, kind of transitions, with and without removed tags and arcs, in
 ragged batches of three; hypothesis draws more of the same with other scales.
@@ -41,7 +41,7 @@ from tests.subjects import (
 
 Case = tuple[int, int, Pairs, float]
 
-# Positions, tags, transitions, share of removed arcs. One test item has all chains of one size.
+# Positions, tags, transitions, share of removed arcs. One test has all chains of one size.
 GRID: list[Case] = [
     (n, tags, kind, removed)
     for n in range(7)
@@ -49,12 +49,12 @@ GRID: list[Case] = [
     for kind in KINDS
     for removed in (0.0, 0.5)
 ]
-# For tests that need many solutions per chain.
+# A part of the grid, for tests that solve each chain many times.
 FEW: list[Case] = [c for c in GRID if c[0] in (1, 2, 3, 6) and c[1] in (2, 4) and c[2] != "none"]
 
 
 def on(cases: list[Case]) -> Callable[[Callable[[Case], None]], Callable[[int, int], None]]:
-    """Run a test of one chain on all of `cases`; its argument is in the traceback if it fails."""
+    """Run a test of one chain on all `cases`. If it fails, the traceback shows the case."""
 
     def decorate(test: Callable[[Case], None]) -> Callable[[int, int], None]:
         @pytest.mark.parametrize(("n", "tags"), sorted({case[:2] for case in cases}))
@@ -79,7 +79,8 @@ quick = settings(
 
 @cache
 def problem(case: Case, other: int = 0) -> tuple[LinearChain, list[oracles.Sentence]]:
-    """A ragged batch and its sentences; `other` gives more of the same lengths."""
+    """Return a ragged batch and its sentences; `other` is the seed of another batch of the same
+    lengths."""
     n, tags, kind, removed = case
     seed = 1000 * n + 100 * tags + 10 * KINDS.index(kind) + int(removed > 0)
     arrays = random_chain_arrays(seed, 3, n, tags, pairs=kind, removed=removed, scale=1.5)
@@ -118,7 +119,8 @@ def test_crf_is_enumeration(case: Case) -> None:
 
 @on(GRID)
 def test_bregman_is_the_dual_minimum(case: Case) -> None:
-    """And between A and A + sum over interior positions of log(live tags); A itself for n <= 2."""
+    """B also lies between A and A + the sum of log(live tags) over interior positions; for n <= 2,
+    B = A."""
     chain, parts = problem(case)
     check_bregman(converged(case), parts)
     a, b = ForwardBackward()(chain).value, converged(case).value
@@ -147,7 +149,7 @@ def test_bregman_is_the_primal_maximum(case: Case) -> None:
     exact = [oracles.primal(*s) for s in parts]
     close(solution.value, [p.value for p in exact])
     q, r = solution.edge_marginals, solution.tag_marginals
-    # The primal's marginals are good to the root of its decrement (tests/core/test_oracles.py).
+    # The error of the marginals is the root of the error of the value, see test_oracles.py.
     expected = padded([p.edge_marginals for p in exact], q)
     torch.testing.assert_close(q, expected, rtol=0, atol=1e-8)
     torch.testing.assert_close(r, padded([p.tag_marginals for p in exact], r), rtol=0, atol=1e-8)
@@ -155,7 +157,8 @@ def test_bregman_is_the_primal_maximum(case: Case) -> None:
 
 @on(FEW)
 def test_every_iterate_is_the_papers_projection(case: Case) -> None:
-    """q after k steps of Algorithm 1 in primal space; D(lam) = <w, y> - sum_e log q[e, y]."""
+    """Compare q with k steps of Algorithm 1 in primal space, and D(lam) with <w, y> - sum_e log
+    q[e, y]."""
     for iterations in (0, 1, 2, 5):
         check_iterate(case, iterations)
 
@@ -269,7 +272,7 @@ def test_samples_follow_the_distribution(kind: Pairs, removed: float) -> None:
         assert (draws[:, b, length:] == -100).all()
         sequences, scores = oracles.paths(unary, pair)
         place = {tuple(path): i for i, path in enumerate(sequences.tolist())}
-        # A KeyError is a sampled path that had been removed.
+        # A sampled path that uses a removed tag or arc raises KeyError here.
         drawn = [place[tuple(path)] for path in draws[:, b, :length].tolist()]
         observed = np.bincount(drawn, minlength=len(place))
         expected = count * np.exp(scores - oracles.log_partition(unary, pair))
@@ -356,7 +359,10 @@ def check_as_chain(
 
 @parametrize(STRUCTURED | {"converged": CONVERGED})
 def test_marginals_are_the_derivative_of_the_value(solver: bcrf.Solver) -> None:
-    """By the arcs at every k; by the tags up to the residual (exact: tolerance, CRF)."""
+    """The derivatives by arc scores are the edge marginals at every k.
+
+    Those by unary scores are the tag marginals where flow is conserved: CRF, converged Bregman.
+    """
     chain = ragged_chain(0, range(8), 3, removed=0.3)
     scores = scores_of(chain)
     solution = solver(with_scores(chain, scores))

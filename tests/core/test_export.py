@@ -1,4 +1,4 @@
-"""Exported programs, torch.export's and ONNX, give what eager mode gives, at every length."""
+"""Exported programs, of torch.export and ONNX, give the results of eager mode at every length."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TAGS = len(LABELS)
 STRUCTURE = Structure.from_labels(LABELS, "IOB2")
 DYNAMIC = torch.export.Dim.DYNAMIC
 
-# Batch and length: the example, then others; lengths of 0 are among them.
+# Batch and length: first those of the exported example. Sentences of length 0 occur, too.
 EXAMPLE = (3, 7)
 SIZES = (EXAMPLE, (2, 1), (4, 2), (2, 3), (1, 1), (1, 6), (6, 5), (2, 40))
 
@@ -29,7 +29,7 @@ slow = pytest.mark.slow
 
 Head = Callable[[LinearChain], Any]
 
-# Exporting a projection takes seconds, so there are few: both parities, and one of them twice.
+# Exporting a projection takes seconds. Three of them cover both parities, and one parity twice.
 HEADS: dict[str, Head] = {
     "viterbi": lambda chain: bcrf.viterbi(chain),
     "mbr": lambda chain: bcrf.decode(Bregman(4), chain, temperature=0.1),
@@ -49,7 +49,8 @@ HEADS: dict[str, Head] = {
 
 
 class ExportableModel(torch.nn.Module):
-    """Emissions and a mask -> what a head says; transitions are a parameter, or given."""
+    """Apply a head to the chain of emissions and a mask; transitions are a parameter or an
+    argument."""
 
     def __init__(self, head: Head, constrained: bool = True) -> None:
         super().__init__()
@@ -65,7 +66,8 @@ class ExportableModel(torch.nn.Module):
 
 
 def inputs(batch: int, n: int, kind: Pairs, whole: bool = False) -> tuple[Tensor, ...]:
-    """Ragged sentences, with removed tags; `whole` scores are small integers: full of ties."""
+    """Return ragged sentences with removed tags; `whole` makes scores small integers, with many
+    ties."""
     generator = torch.Generator().manual_seed(97 * batch + n)
     emissions = 3 * torch.randn(batch, n, TAGS, generator=generator)
     pairs = 2 * torch.randn(batch, max(n - 1, 0), TAGS, TAGS, generator=generator)
@@ -88,7 +90,7 @@ def outputs(found: Any) -> tuple[Tensor, ...]:
 
 @pytest.fixture(autouse=True)
 def fresh_compiler() -> Iterator[None]:
-    """Loops are traced by the compiler too."""
+    """The compiler also traces loops, so its caches are emptied."""
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
@@ -108,7 +110,8 @@ def fresh_compiler() -> Iterator[None]:
     ],
 )
 def test_programs(head: str, kind: Pairs) -> None:
-    """Also after they have been saved. A model in training mode exports as well: no gradients."""
+    """Programs, also saved and loaded ones, agree with the model, which is exported in training
+    mode."""
     model = ExportableModel(HEADS[head])
     arguments = inputs(*EXAMPLE, kind)
     program = torch.export.export(model, arguments, dynamic_shapes=sizes(arguments))
@@ -118,7 +121,7 @@ def test_programs(head: str, kind: Pairs) -> None:
     file.seek(0)
     loaded = torch.export.load(file)
     for batch, n in SIZES:
-        # torch takes a size of 1 for a case of its own: here of an output or input.
+        # torch treats a size of 1 as a special case; these inputs or outputs have one.
         if (head == "edges" and n == 2) or (kind == "per_pair" and (n < 3 or batch == 1)):
             continue
         arguments = inputs(batch, n, kind)
@@ -179,8 +182,10 @@ def test_onnx(head: str, kind: Pairs) -> None:
 
 @slow
 def test_ties_are_broken_as_by_torch_operations() -> None:
-    """Sums of small integers are exact, and often equal. (The compiled kernels may choose another
-    of several best sequences.)"""
+    """Sums of small integers are exact, and often equal.
+
+    The compiled kernels may choose another one of several best sequences.
+    """
     exported = session("viterbi", "per_pair", constrained=False)
     ties = 0
     for n in range(1, 12):

@@ -20,7 +20,8 @@ from tests.strategies import Pairs, random_chain_arrays
 from tests.subjects import allowed_with, scores_of, with_scores
 
 TAGS = 6
-# Of the first graph all sizes differ, the number of edges too: torch takes equal ones for the same.
+# The sizes of the first graph are all different, also from the number of edges, because torch uses
+# one symbol for sizes that are equal.
 SIZES = ((2, 8), (3, 4), (4, 5), (5, 12), (2, 9), (4, 33), (3, 6))
 
 slow = pytest.mark.slow
@@ -56,7 +57,7 @@ def compiled(
 
 
 def step(run: Callable[..., Tensor], chain: LinearChain, *rest: Any) -> tuple[Tensor, ...]:
-    """A loss and its gradients; every sentence has a weight of its own."""
+    """Return a loss and the gradients of its weighted sum; each sentence has another weight."""
     scores = scores_of(chain)
     value = run(with_scores(chain, scores), *rest)
     weights = torch.linspace(1, 2, len(value), dtype=value.dtype)
@@ -98,7 +99,8 @@ def test_losses_of_all_sizes_compile_once(name: str, kind: Pairs) -> None:
 
 @pytest.mark.parametrize("name", ["crf", pytest.param("bregman", marks=slow)])
 def test_one_graph_if_only_the_length_is_marked(name: str) -> None:
-    """The cheapest to compile: batch and tags are numbers. Scores are large, arcs removed."""
+    """This graph compiles fastest: batch and tags are constants. Scores are large, some arcs
+    removed."""
     loss = loss_of(name)
     compiled_loss, counter = compiled(loss, "aot_eager")
     for n in (6, 4, 13):
@@ -122,7 +124,7 @@ def test_one_graph_if_only_the_length_is_marked(name: str) -> None:
 @slow
 @pytest.mark.parametrize("name", ["crf", "bregman"])
 def test_one_more_graph_if_torch_has_to_find_out(name: str) -> None:
-    """Without any mark the first graph is for its length, the second for all."""
+    """Without marks, the first graph serves only its own length, and the second one all lengths."""
     loss = loss_of(name)
     compiled_loss, counter = compiled(loss, "aot_eager")
     for n in (7, 4, 5, 12, 33):
@@ -147,7 +149,7 @@ def test_inductor(name: str, kind: Pairs) -> None:
 
 
 def everything(chain: LinearChain, allowed: Tensor) -> dict[str, Any]:
-    """What else can be asked of a chain on torch operations."""
+    """Return all other results for a chain, computed with torch operations."""
     crf, bregman = SOLVERS["crf"](chain), SOLVERS["bregman"](chain)
     certified = bcrf.certified_decode(chain, iterations=2, backend="torch")
     other = LinearChain(chain.unary * 0.5, chain.transitions, chain.lengths)
@@ -167,7 +169,7 @@ def everything(chain: LinearChain, allowed: Tensor) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", ["shared", "per_pair"])
 @torch.no_grad()
 def test_everything_else_compiles_once(kind: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:
-    # `entropy` and `kl` take the compiled kernels where they can.
+    # `entropy` and `kl` would use the compiled kernels.
     monkeypatch.setattr(bcrf.kernels.native, "UNAVAILABLE", "not here")
     compiled_loss, counter = compiled(everything, "eager", dynamic=True)
     for batch, n in SIZES:
@@ -237,8 +239,9 @@ def test_live_tags_in_a_graph(kind: Pairs) -> None:
     assert {*lost} == {True, False}  # some sentences have no path left
 
 
-def test_a_death_travels_as_far_as_it_has_to() -> None:
-    """Tags follow in a circle: one that is missing somewhere is one less everywhere."""
+def test_dead_tags_are_found_at_any_distance() -> None:
+    """Tags follow each other in a circle, so a tag that is missing at one position kills one tag
+    at every position."""
     circle = torch.eye(TAGS, dtype=torch.bool).roll(1, 1)
     problems = []
     for n in (5, 40, 23):

@@ -61,7 +61,7 @@ def reference(backend: str = "torch", **settings: Any) -> dict[str, Solver]:
 @pytest.mark.parametrize("removed", [0.0, 0.4])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_all_results(pairs: Pairs, removed: float, dtype: torch.dtype) -> None:
-    """Scores of 40 and 400 underflow a scaled product: exp(-100) is 0 in float32."""
+    """Products of the exponentials of scores of 40 and 400 underflow: exp(-105) is 0 in float32."""
     for scale in (1.0, 40.0, 400.0):
         chain = problem(3, [0, 1, 2, 3, 7, 20], 6, pairs, dtype, removed, scale)
         gold = any_path(chain)
@@ -112,7 +112,8 @@ def test_devices_without_logcumsumexp(removed: float, monkeypatch: pytest.Monkey
 @every_kind
 @pytest.mark.parametrize("tau", [0.1, 0.01])
 def test_low_temperatures(pairs: Pairs, tau: float) -> None:
-    """Scores x 4, as of a trained model, against the naive backend in float64."""
+    """Compare scores that are as peaked as those of a trained model with the naive backend in
+    float64."""
     chain = problem(5, [1, 2, 9, 12], 5, pairs, torch.float32, scale=4.0) / tau
     gold = any_path(chain)
     expected = answers(chain.double(), gold, reference("naive"))
@@ -121,7 +122,7 @@ def test_low_temperatures(pairs: Pairs, tau: float) -> None:
 
 @every_kind
 def test_long_sentences_keep_their_digits(pairs: Pairs) -> None:
-    """Messages of 700 positions would reach thousands, where float32 has few digits left."""
+    """Unscaled messages of 700 positions would be in the thousands, with few digits in float32."""
     chain = problem(1, [1, 350, 700], 4, pairs, torch.float32)
     for solver, other in zip(few().values(), reference().values(), strict=True):
         found, expected = solver(chain), other(chain.double())
@@ -131,7 +132,7 @@ def test_long_sentences_keep_their_digits(pairs: Pairs) -> None:
 
 
 def dirty(chain: LinearChain, **settings: Any) -> tuple[LinearChain, tuple[Tensor, ...]]:
-    """The chain declared finite, with NaN beyond the lengths, and its leaves."""
+    """Return the chain, declared finite and with NaN beyond the lengths, and its leaf tensors."""
     scores = scores_of(chain)
     with torch.no_grad():
         scores[0][~chain.mask] = math.nan
@@ -142,7 +143,7 @@ def dirty(chain: LinearChain, **settings: Any) -> tuple[LinearChain, tuple[Tenso
 
 
 def compare_declared(free: LinearChain, rules: Structure | None) -> None:
-    """A chain that is declared finite, against one that is not, on the naive backend."""
+    """Compare a chain that is declared finite with the undeclared chain on the naive backend."""
     constrained = free if rules is None else free.constrain(rules)
     gold = gold_of(constrained)
     allowed = allowed_with(constrained, gold)
@@ -270,7 +271,7 @@ def test_sums_that_overflow_are_errors(dtype: torch.dtype) -> None:
 
 @every_kind
 def test_autocast_changes_nothing(pairs: Pairs) -> None:
-    """The mode rounds matrix products to bfloat16."""
+    """Under autocast, matrix products would be rounded to bfloat16."""
     chain = ragged_chain(3, (1, 4, 6), 5, pairs=pairs, removed=0.3).to(torch.float32)
     gold = gold_of(chain)
     for solver in few().values():

@@ -1,4 +1,4 @@
-"""First and second derivatives: by finite differences, and against the marginals."""
+"""First and second derivatives against finite differences, and first ones against the marginals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHAPES = [(1, 3), (2, 2), (3, 2), (5, 3)]  # n, T
 
 
 def check(function: Callable[..., Tensor], parameters: list[Tensor], order: int = 1) -> None:
-    """Derivatives by finite differences, along random directions where there are many."""
+    """Compare derivatives with finite differences, along random directions if there are many."""
     fast = sum(x.numel() for x in parameters) > 30
     assert gradcheck(function, parameters, fast_mode=fast)
     if order == 2:
@@ -39,7 +39,8 @@ def check(function: Callable[..., Tensor], parameters: list[Tensor], order: int 
 def problem(
     kind: str, n: int, tags: int, removed: float, seed: int = 0
 ) -> tuple[list[Tensor], Callable[..., bcrf.LinearChain]]:
-    """Finite parameters, and the chain that they make together with fixed removals."""
+    """Return finite parameters, and a function that makes a chain of them with fixed removed
+    entries."""
     unary, transitions, lengths = random_chain_arrays(
         seed,
         2,
@@ -98,7 +99,7 @@ def test_entropy_and_divergence_by_finite_differences(
 @pytest.mark.parametrize("removed", [0.0, 0.5])
 @pytest.mark.parametrize("solver", [*EXACT[:5], bcrf.Bregman(0), bcrf.Bregman(3), bcrf.Bregman(10)])
 def test_gradient_of_the_value_is_the_marginals(solver: bcrf.Solver, removed: float) -> None:
-    """Edge marginals at every k of Bregman; tag marginals, where flow is conserved."""
+    """The gradient is the edge marginals at every k, and the tag marginals up to the residual."""
     (unary, pairs), chain = problem("per_pair", 6, 3, removed, seed=3)
     solution = solver(chain(unary, pairs))
     by_unary, by_pairs = torch.autograd.grad(
@@ -106,7 +107,7 @@ def test_gradient_of_the_value_is_the_marginals(solver: bcrf.Solver, removed: fl
     )
     if not isinstance(solver, bcrf.Unstructured):
         assert_close(by_pairs, solution.edge_marginals, rtol=0, atol=1e-12)
-    # Half of a unary score lies in each of the arcs around it.
+    # Half of a unary score is part of the arcs before it, and half of those after it.
     gap = 2 * float(solution.residual.max())
     assert_close(by_unary, solution.tag_marginals, rtol=0, atol=1e-9 + gap)
 
@@ -163,7 +164,7 @@ def saved_bytes(iterations: int) -> int:
 
 
 def test_memory_does_not_depend_on_the_number_of_iterations() -> None:
-    # Conjugate gradients keep nothing either, but how many steps they take may differ.
+    # Conjugate gradients save no tensors either; their number of steps may differ.
     assert saved_bytes(1000) == pytest.approx(saved_bytes(4000), rel=1e-3)
     assert saved_bytes(1000) > 0
 
@@ -192,7 +193,7 @@ def test_unconverged_second_derivative_warns(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_peaked_problems_have_second_derivatives() -> None:
-    """Masses of 1e-12 and less: without its preconditioner the linear solve would fail."""
+    """With masses of 1e-12 and less, the linear solver would fail without its preconditioner."""
     parameters, chain = problem("per_pair", 6, 4, 0.2, seed=6)
     scaled = [(10 * x).detach().requires_grad_() for x in parameters]
     assert float(CONVERGED(chain(*scaled).detach()).tag_marginals[0, 0].min()) < 1e-6

@@ -51,7 +51,7 @@ class TestKernel:
         total, total_2 = logsumexp(beta[:, :1]), logsumexp(beta_2[:, :1])
         assert_close(total_2 + scale_2[:, None], total + scale[:, None], rtol=0, atol=1e-10)
         for one, two in ((beta, beta_2), (alpha, alpha_2)):
-            # Up to a constant per position; dead tags at -inf.
+            # Equal up to a constant per position; dead tags have -inf.
             one, two = (
                 (x - logsumexp(x).unsqueeze(-1)).masked_fill(~folded.live, 0) for x in (one, two)
             )

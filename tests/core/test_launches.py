@@ -1,4 +1,4 @@
-"""How many kernels a GPU would launch, and that nothing waits for it: on meta tensors."""
+"""The number of kernels that a GPU would launch, and that the host never waits; on meta tensors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def launches(function: Callable[[], object]) -> int:
 
 
 def training(solver: Solver, n: int, pairs: Pairs, **settings: object) -> int:
-    """Launches of a loss and its gradients with respect to both kinds of scores."""
+    """Return the number of launches of a loss and its gradients with respect to all scores."""
     chain = meta_chain(n, pairs, grad=True, **settings)  # type: ignore[arg-type]
     tags = meta_tags(n)
 
@@ -85,7 +85,8 @@ def test_bregman_training(pairs: Pairs) -> None:
 
 @every_kind
 def test_structures_without_tables(pairs: Pairs) -> None:
-    """Masks of another device, or sets of tags with a long period: no more than a search."""
+    """Structures whose masks cannot be read, or whose tags repeat with a long period, need no more
+    launches than a search in each sentence."""
     rules = BIES.to("meta")
     remade = Structure(rules.start, rules.end, rules.follow)
     assert remade.reachable is None
@@ -116,7 +117,7 @@ def test_bregman_decoding(pairs: Pairs) -> None:
 @every_length
 @every_kind
 def test_crf_training(n: int, pairs: Pairs) -> None:
-    """Fewer than a textbook loop of `logsumexp` and autograd, which takes 618 for n = 32."""
+    """Training takes fewer launches than a loop of `logsumexp` with autograd: 618 for n = 32."""
     solver = ForwardBackward(backend="torch")
     assert training(solver, n, pairs) <= 5 * n + 45
     assert training(solver, n, pairs, finite=False) <= 6 * n + 40
@@ -144,13 +145,13 @@ def test_certificates(pairs: Pairs) -> None:
     for n in LENGTHS:
         chain = meta_chain(n, pairs)
         assert launches(lambda chain=chain: kernels.certified(chain, [1.0] * 10, 0.1)) <= 140
-        # Without values nobody knows which sentences are left, so Viterbi runs on all of them.
+        # The host does not know which sentences have a certificate, so Viterbi runs on all of them.
         assert launches(lambda chain=chain: bcrf.certified_decode(chain)) <= 4 * n + 200
 
 
 @every_kind
 def test_marginals_and_partial_losses(pairs: Pairs) -> None:
-    """They have no budget of their own: no more than a few losses."""
+    """Marginals and partial losses take at most as many launches as a few losses."""
     few, loop = Bregman(10, backend="torch"), ForwardBackward(backend="torch")
     for n in (32, 64):
         chain = meta_chain(n, pairs)

@@ -1,4 +1,4 @@
-"""Mean field and the unstructured model take few launches off the CPU, and never wait."""
+"""On a GPU, mean field and the unstructured model need few launches, and never wait."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RULES = Structure.from_labels(LABELS, "BIO")
 def launches(
     solver: Solver, n: int, kind: str, structure: Structure | None, finite: bool, partial: bool
 ) -> int:
-    """Launches of a loss and its gradient on a device that computes nothing."""
+    """Return the number of launches of a loss and its gradient, on meta tensors."""
     unary = torch.empty(B, n, T, device="meta", requires_grad=True)
     shape = (T, T) if kind == "shared" else (B, n - 1, T, T)
     transitions = torch.empty(shape, device="meta", requires_grad=True)
@@ -65,7 +65,7 @@ def test_the_unstructured_model(kind: str) -> None:
 
 
 def generic(chain: LinearChain, tags: Tensor, iterations: int, initial: Initial) -> Tensor:
-    """The loss by operations that autograd sees, as in a graph."""
+    """Compute the loss with operations that autograd differentiates, as in a graph."""
     unary, pair = mean_field._finite_scores(chain, 2.0)
     log_r = mean_field._run_updates(unary, pair, chain.mask[:, 1:], iterations, initial)
     return bcrf.inference.mean_field.MeanFieldSolution(chain, bcrf.MeanField(), log_r).loss(tags)

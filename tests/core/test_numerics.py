@@ -55,7 +55,7 @@ def uniform(size: float, *shape: int, seed: int = 0) -> Tensor:
 
 
 def peaked(*shape: int, seed: int = 0) -> Tensor:
-    """One tag of each position stands out by 80 to 200."""
+    """Return scores in which one tag of each position is higher than the others by 80 to 200."""
     winner = torch.randint(T, shape[:-1], generator=generator(seed)).unsqueeze(-1)
     height = 140 + uniform(60, *shape[:-1], 1, seed=seed)
     return uniform(1, *shape, seed=seed + 1).scatter_add(-1, winner, height)
@@ -92,7 +92,7 @@ each_case_and_dtype = pytest.mark.parametrize(("case", "dtype"), MIXED)
 
 
 def bound(chain: LinearChain) -> float:
-    """8 eps max|w| n, and a floor."""
+    """Return the accepted rounding error, 8 eps max(1, max|w|) n."""
     assert chain.transitions is not None
     scores = torch.cat([chain.unary.flatten(), chain.transitions.flatten()])
     largest = max(1.0, float(scores[scores > -math.inf].abs().max()))
@@ -105,13 +105,13 @@ def assert_near(actual: Tensor, expected: Tensor, atol: float) -> None:
 
 
 def gold_tags(chain: LinearChain) -> Tensor:
-    """The second best sequence, or the best if it is the only one."""
+    """Return the second best sequence of each sentence, or the best one if there is no other."""
     scores, tags = bcrf.k_best(chain, 2)
     return tags[:, 1].where(scores[:, 1:] > -math.inf, tags[:, 0])
 
 
 def with_gradients(chain: LinearChain) -> tuple[LinearChain, list[Tensor]]:
-    """The chain over leaves in its working precision."""
+    """Return a copy of the chain in its working precision, and its scores as leaf tensors."""
     assert chain.transitions is not None
     leaves = [x.detach().requires_grad_() for x in (chain.unary, chain.transitions)]
     return LinearChain._new(*leaves, chain.lengths, chain.dtype), leaves
@@ -205,7 +205,7 @@ def test_entropy_and_divergence(case: str, dtype: torch.dtype) -> None:
         value, expected = function(chain), exact(wide)
         assert bool((value >= 0).all())
         assert_near(value, expected, atol)
-        # E[(log p) (score - E score)]: gradients are products of an error and a score
+        # Gradients are E[(log p) (score - E score)], so their errors grow with the scores.
         largest = float(expected.max()) + 1 + bound(chain) / torch.finfo(chain.unary.dtype).eps / N
         for grad, wanted in zip(gradients(function, chain), gradients(exact, wide), strict=True):
             assert_near(grad, wanted, atol * largest)
@@ -270,7 +270,7 @@ def shifted_shape(a: Tensor, b: Tensor) -> torch.Size:
 @pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])
 @pytest.mark.parametrize("gap", [30.0, 42.0, 46.0, 50.0, 54.0, 60.0, 90.0, 200.0])
 def test_second_order_of_log_matmul(gap: float, dtype: torch.dtype) -> None:
-    """A sum of two equal terms, exp(-gap) of the largest one."""
+    """The result is a sum of two equal terms, each exp(-gap) times the largest possible one."""
     a = torch.tensor([[0.0, -gap / 2]], dtype=dtype, requires_grad=True)
     b = torch.tensor([[-gap, 0.0], [-gap / 2, 0.0]], dtype=dtype)
     (grad,) = torch.autograd.grad(log_matmul(a, b)[0, 0], a, create_graph=True)
@@ -280,7 +280,7 @@ def test_second_order_of_log_matmul(gap: float, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("function", [logsumexp, softmax])
-def test_rows_of_nothing(function: Callable[[Tensor], Tensor]) -> None:
+def test_rows_of_minus_infinity(function: Callable[[Tensor], Tensor]) -> None:
     x = uniform(3, 3, 4).masked_fill(torch.tensor([[0.0], [1.0], [0.0]]) > 0, -math.inf)
     x[2, 1:] = -math.inf
     x.requires_grad_()
@@ -300,7 +300,7 @@ def test_rows_of_nothing(function: Callable[[Tensor], Tensor]) -> None:
 @pytest.mark.parametrize("scale", [20.0, 100.0, 300.0])
 @pytest.mark.parametrize("kind", ["shared", "per_pair"])
 def test_derivatives_of_bregman_marginals_in_float32(scale: float, kind: str) -> None:
-    """The implicit derivative solves a system with the masses of rare tags on its diagonal."""
+    """The implicit derivative solves a linear system whose diagonal has the masses of rare tags."""
     shape = (T, T) if kind == "shared" else (B, N - 1, T, T)
     chain = LinearChain(
         uniform(scale, B, N, T).float(), uniform(3, *shape, seed=1).float(), LENGTHS
@@ -381,13 +381,13 @@ def test_values_of_long_chains(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "kind"), [("bregman", "shared"), ("crf", "per_pair")])
 def test_training_far_into_underflow(name: str, kind: str) -> None:
-    """An unguarded scaling kernel trained well, then turned to NaN when the scores had grown."""
+    """Training stays finite when the scores have grown so large that scaled products underflow."""
     shape = (T, T) if kind == "shared" else (B, N - 1, T, T)
     unary, transitions = torch.zeros(B, N, T), torch.zeros(shape)
     gold = torch.randint(T, (2, B, N), generator=generator())
     for step in range(200):
         chain, leaves = with_gradients(LinearChain(unary, transitions, LENGTHS))
-        # Annotators disagree at first, so that gradients stay large.
+        # Gold tags alternate at first, so that gradients stay large.
         loss = bcrf.loss(SOLVERS[name], chain, gold[step % 2 if step < 150 else 0])
         assert bool((loss.isfinite() & (loss >= 0)).all()), step
         grads = torch.autograd.grad(loss.sum(), leaves)

@@ -1,4 +1,4 @@
-"""The kernels as torch operators, and the compiled graphs that they stand in."""
+"""The kernels as torch operators, alone and in compiled graphs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def fresh_compiler() -> Iterator[None]:
 
 
 def arrays(kind: Pairs = "shared", dtype: torch.dtype = torch.float64) -> tuple[Any, ...]:
-    """unary, pair, lengths and gold tags."""
+    """Return unary scores, pair scores, lengths and gold tags."""
     chain = problem(0, [5, 3, 1, 0], 3, kind, dtype, removed=0.2)
     return chain.unary, chain.pair_scores, chain.lengths, any_path(chain)
 
@@ -61,7 +61,10 @@ def test_values(kind: Pairs, dtype: torch.dtype, with_tags: bool, slopes: bool) 
 def check_values(
     unary: Tensor, pair: Tensor, lengths: Tensor, tags: Tensor | None, slopes: bool
 ) -> None:
-    """With and without a gradient; the last check would differentiate the slopes as well."""
+    """Check the operators with and without gradients.
+
+    The last check would also differentiate the gradients, which the operators refuse.
+    """
     for differentiable, checks in ((False, CHECKS), (slopes, CHECKS[:-1])):
         scores = [x.detach().requires_grad_(differentiable) for x in (unary, pair)]
         torch.library.opcheck(custom_ops.crf, (*scores, lengths, tags, slopes), test_utils=checks)
@@ -114,7 +117,7 @@ def test_first_derivatives_are_there_and_second_ones_refused(kind: Pairs) -> Non
             operator(False)[0].sum().backward()
 
 
-def test_no_answer_is_an_error() -> None:
+def test_invalid_input_is_an_error() -> None:
     unary, pair, lengths, gold = arrays()
     spoiled = unary.clone()
     spoiled[0, 1, 1] = math.nan
@@ -141,16 +144,16 @@ def compiled(function: Callable[..., Any]) -> tuple[Callable[..., Any], CompileC
 
 
 def operators(counter: CompileCounterWithBackend) -> set[str]:
-    """The kernels in the graphs that were compiled."""
+    """Return the names of the kernels in the compiled graphs."""
     targets = {str(node.target) for graph in counter.graphs for node in graph.graph.nodes}
     return {x.split(".")[1] for x in targets if x.startswith("bcrf.")}
 
 
-TAGS = 6  # a size of its own: torch takes equal sizes for the same one
+TAGS = 6  # unlike all other sizes: torch uses one symbol for equal sizes
 
 
 def gradients(output: Tensor, scores: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Compiled graphs can be gone through once only."""
+    """Return the gradients in one call, because a compiled graph allows only one backward pass."""
     weights = torch.linspace(1, 2, len(output))
     return torch.autograd.grad((output * weights).sum(), scores)
 
@@ -182,7 +185,7 @@ def test_losses_of_all_sizes_compile_once(family: str, kind: Pairs) -> None:
 
 
 def test_a_training_step_compiles() -> None:
-    """The chain is made inside, from the output of a layer; shared transitions are a parameter."""
+    """The compiled function makes the chain from a layer's output and a parameter."""
     layer = torch.nn.Linear(7, TAGS)
     transitions = torch.nn.Parameter(torch.randn(TAGS, TAGS))
 

@@ -24,7 +24,7 @@ quick = settings(
 def one(
     seed: int, n: int, num_tags: int = 3, removed: float = 0.0, scale: float = 1.0
 ) -> oracles.Sentence:
-    """One random sentence with its own matrix for every pair."""
+    """Return a random sentence with one transition matrix per edge."""
     arrays = random_chain_arrays(
         seed, 1, n, num_tags, pairs="per_pair", removed=removed, scale=scale, ragged=False
     )
@@ -40,7 +40,7 @@ def perturbed(array: oracles.Array, index: tuple[int, ...], by: float) -> oracle
 def slope(
     function: Callable[[oracles.Array], float], array: oracles.Array, index: tuple[int, ...]
 ) -> float:
-    """Central difference of function(array) by one finite entry."""
+    """Return the derivative of function(array) by one finite entry, as a central difference."""
     h = 1e-5
     return (function(perturbed(array, index, h)) - function(perturbed(array, index, -h))) / (2 * h)
 
@@ -180,7 +180,7 @@ def test_paths_live_and_best(chain: ChainArrays) -> None:
 @quick
 @given(chains())
 def test_crf_identities(chain: ChainArrays) -> None:
-    """A = <mu, w> + entropy, and marginals that fit together."""
+    """A = <mu, w> + entropy, and tag marginals are sums of edge marginals."""
     for unary, pair in oracles.sentences(*chain):
         r, q = oracles.crf_tag_marginals(unary, pair), oracles.crf_edge_marginals(unary, pair)
         assert_allclose(r.sum(axis=1), 1, rtol=1e-12)

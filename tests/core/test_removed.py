@@ -1,4 +1,4 @@
-"""Removed (-inf) means absent: as if the tag or arc had been deleted, to the second derivative."""
+"""Removing a tag or arc (-inf) equals deleting it from the problem, up to second derivatives."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -47,7 +47,7 @@ def removed_chain(pairs: Pairs, removed: float = 0.4, seed: int = 0) -> LinearCh
 
 
 def without(x: Tensor, tag: int, axes: int) -> Tensor:
-    """`x` without `tag` in its last one or two axes."""
+    """Return `x` without `tag` in its last one or two axes."""
     keep = torch.tensor([t for t in range(x.shape[-1]) if t != tag])
     x = x.index_select(-1, keep)
     return x.index_select(-2, keep) if axes == 2 else x
@@ -117,7 +117,7 @@ def test_removed_is_deleted_after_every_iteration(
 def directional(
     family: str, parts: list[oracles.Sentence], directions: list[oracles.Sentence]
 ) -> list[oracles.Array]:
-    """d(tag marginals) in a direction of the scores, by central differences of the oracle."""
+    """Return a directional derivative of the oracle's tag marginals, by central differences."""
     h, found = 1e-5, []
     for (unary, pair), (du, dp) in zip(parts, directions, strict=True):
         ends = []
@@ -135,7 +135,7 @@ def directional(
 @pytest.mark.parametrize("pairs", KINDS)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_derivatives_of_chains_with_removed_arcs(solver: Solver, pairs: Pairs, seed: int) -> None:
-    """First derivatives are the oracle's marginals, second ones their differences."""
+    """First derivatives equal the oracle's marginals, second ones the differences of these."""
     chain = removed_chain(pairs, 0.5, seed)
     scores, family = scores_of(chain), "crf" if solver in CRF.values() else "bregman"
     parts = oracles.sentences(chain.unary, chain.transitions, chain.lengths)
@@ -166,7 +166,8 @@ def test_derivatives_of_chains_with_removed_arcs(solver: Solver, pairs: Pairs, s
     ("side", "pairs"), [("unreachable", "shared"), ("dead end", "shared"), ("dead end", "per_pair")]
 )
 def test_a_tag_without_a_path_is_removed(solver: Solver, side: str, pairs: Pairs) -> None:
-    """All arcs into (or out of) tag 0 removed: wherever it has neighbours, it may as well go."""
+    """A tag without incoming (or outgoing) arcs equals a removed tag, except at a sentence's start
+    (or end)."""
     full = ragged_chain(3, LENGTHS, 3, n=6, pairs=pairs)
     assert full.transitions is not None
     transitions = full.transitions.clone()
@@ -258,7 +259,8 @@ CALLS: dict[str, Callable[[LinearChain], object]] = {
 
 
 def lost(how: str) -> LinearChain:
-    """Three sentences; the second has no path, the others only beyond their lengths."""
+    """Return three sentences; only the second has no path. The others have -inf beyond their
+    lengths."""
     unary = torch.zeros(3, 4, 2, dtype=torch.float64)
     transitions = torch.zeros(3, 3, 2, 2, dtype=torch.float64)
     unary[0, 2:] = -math.inf

@@ -72,7 +72,7 @@ def test_a_lost_sentence_without_checks_is_infinite_not_nan(solver: bcrf.Solver)
 
 
 def test_partial_loss_keeps_its_digits_in_long_sentences() -> None:
-    """A difference of two sums over 500 words, each of them in the thousands."""
+    """The loss is a small difference of two sums over 500 words, each in the thousands."""
     unary, transitions, _ = random_chain_arrays(1, 2, 500, 5, scale=10.0, ragged=False)
     chain = bcrf.LinearChain(unary.float(), transitions.float())
     tags = bcrf.viterbi(chain)[1]
@@ -102,7 +102,7 @@ def test_the_scan_has_one_backend() -> None:
 
 
 def test_messages_do_not_copy_all_arcs_at_each_step() -> None:
-    """The gradient of a loop over positions: as many bytes allocated per word, however many."""
+    """The gradient of the loop over positions allocates a constant number of bytes per word."""
 
     def gradient_bytes(n: int) -> int:
         unary, pairs, _ = random_chain_arrays(2, 1, n, 3, pairs="per_pair", ragged=False)
@@ -116,7 +116,7 @@ def test_messages_do_not_copy_all_arcs_at_each_step() -> None:
 
 
 class LargestTensor(TorchDispatchMode):
-    """Remembers the largest number of elements that any operation returned."""
+    """Records the largest number of elements of a tensor that an operation returns."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class LargestTensor(TorchDispatchMode):
     ids=["bregman", "bregman-tolerance", "crf", "mean-field"],
 )
 def test_shared_transitions_are_never_copied_to_every_edge(solver: bcrf.Solver) -> None:
-    """Loss, gradient, marginals and decoding of a shared chain: no [B, n, T, T] at all."""
+    """Loss, gradient, marginals and decoding make no tensor of the size [B, n, T, T]."""
     unary, transitions, lengths = random_chain_arrays(3, 4, 40, 16)
     for scores in (unary, transitions):
         scores.requires_grad_()

@@ -1,4 +1,4 @@
-"""All outputs of all kernels for scores of 1 to 1e30: `scale_checks` says what has to hold."""
+"""All outputs of all kernels for scores of 1 to 1e30, checked by `scale_checks`."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ LENGTHS = [8, 7, 8, 6, 8, 7, 2, 1]
 def planted(
     scale: float, dtype: torch.dtype, shared: bool, removed: bool, lengths: list[int] = LENGTHS
 ) -> LinearChain:
-    """Chains without near-ties: the tags of `PATH` stand out by more than noise can outweigh.
+    """Return a chain without near-ties: the noise cannot outweigh the lead of the tags of `PATH`.
 
-    Where rounding leaves room for it, `TWIN` is nearly as good as tag 2 in position 2: their
+    If the precision permits, `TWIN` is nearly as good as tag 2 at position 2, so that their
     marginals are not 0 or 1.
     """
     batch, n = len(lengths), max(lengths)
@@ -68,12 +68,12 @@ def planted(
 
 
 def tried(scale: float, dtype: torch.dtype) -> dict[str, tuple[Case, bool]]:
-    """Chains of every kind, and whether results must be near those in float64."""
+    """Return cases of every kind; the bool is whether results must be near those in float64."""
     cases = {}
     for shared, removed in ((True, False), (False, True)):
         name = f"planted, {'shared' if shared else 'per pair'}"
         cases[name] = (label(planted(scale, dtype, shared, removed)), True)
-    # (The other way around at every second scale: it takes half of the time.)
+    # The two kinds alternate with the scale, which halves the time of the tests.
     removed = 0.4 if SCALES.index(scale) % 2 else 0.0
     kind: Pairs = "shared" if removed else "per_pair"
     cases[f"random, {kind}"] = (label(problem(1, LENGTHS, 4, kind, dtype, removed, scale)), False)
@@ -125,7 +125,7 @@ def test_planted_chains_are_well_conditioned_and_not_all_certain(family: str) ->
     p = exact["tag marginals"][0, 2]
     assert 0.2 < p[2] < 0.8
     assert 0.2 < p[TWIN] < 0.8
-    # The same difference of 1 between the two tags is nothing between scores of 1e8.
+    # Rounding removes a difference of 1 between scores of 1e8, so the two tags tie.
     tied = label(planted(1e8, SINGLE, False, True))
     tied.chain.unary[:, 2, TWIN] = tied.chain.unary[:, 2, 2]
     assert not is_well_conditioned(solver, tied, expected(solver, wide(tied)))
@@ -135,8 +135,10 @@ def test_planted_chains_are_well_conditioned_and_not_all_certain(family: str) ->
 @pytest.mark.parametrize("scale", [1e4, 1e6, 1e7, 2e8, 1e30])
 @pytest.mark.parametrize("shared", [False, True])
 def test_edge_marginals_in_long_sentences(scale: float, shared: bool) -> None:
-    """Their mass was 1.01 at scores of 1e4, and infinite at 2e8, when sums came from rounded
-    messages and arcs did not."""
+    """The sum of the marginals of an edge is 1.
+
+    A normaliser that is computed from rounded messages gives sums of 1.01 at scores of 1e4.
+    """
     chain = problem(0, [35] * 3, 9, "shared" if shared else "per_pair", scale=scale)
     case = Case(chain, torch.zeros(3, 35, dtype=torch.int64), torch.ones(3, 35, 9).bool())
     exact = expected(solver_of("bregman", "torch"), wide(case))
@@ -148,7 +150,8 @@ def test_edge_marginals_in_long_sentences(scale: float, shared: bool) -> None:
 
 
 def huge(dtype: torch.dtype, shared: bool = True) -> tuple[LinearChain, Tensor]:
-    """Every score is a number; the score of most paths is none. The gold path is the worst one."""
+    """Return finite scores whose sums along most paths overflow, and the path with the lowest
+    score."""
     largest = torch.finfo(dtype).max * 0.4
     chain = problem(2, [20, 20], 4, "shared" if shared else "per_pair", dtype)
     chain = chain._map(lambda w: w.clamp(-1, 1) * largest, dtype)
@@ -181,7 +184,7 @@ def test_scores_of_best_sequences_that_overflow_are_errors(dtype: torch.dtype) -
 
 @each_dtype
 def test_the_lowest_number_removes_a_tag(dtype: torch.dtype) -> None:
-    """It need not be -inf, as long as it is added to nothing of its size."""
+    """The lowest finite number acts like -inf, unless it is added to a number of its size."""
     chain = problem(3, [9, 6], 4, "shared", dtype)
     unary, removed = chain.unary.clone(), chain.unary.clone()
     unary[..., 3], removed[..., 3] = torch.finfo(dtype).min, -math.inf
@@ -204,7 +207,7 @@ def test_gradients_of_mean_field_that_overflow_are_errors() -> None:
 
 
 def test_a_bregman_value_that_is_not_a_number_is_an_error() -> None:
-    """The lowest unary and transition scores add up to -inf, without being removed."""
+    """The lowest finite unary and transition scores add up to -inf, although no tag is removed."""
     chain = problem(3, [9], 4, "shared")
     lowest = torch.finfo(SINGLE).min
     chain.unary[..., 3] = lowest

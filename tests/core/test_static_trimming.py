@@ -22,7 +22,7 @@ N = 40
 
 
 def searched(structure: Structure, lengths: Tensor, n: int) -> Tensor:
-    """Live tags by `live_tags`, which looks at each sentence."""
+    """Return the live tags by `live_tags`, which searches each sentence."""
     position = torch.arange(n)
     nodes = torch.ones(len(lengths), n, structure.num_tags, dtype=torch.bool)
     nodes[:, :1] &= structure.start
@@ -40,7 +40,7 @@ def random_structure(seed: int, tags: int) -> Structure:
 
 
 def cycles(*lengths: int) -> Structure:
-    """Disjoint cycles of tags; each starts, and ends, at its first tag."""
+    """Return disjoint cycles of tags; a sentence starts and ends at the first tag of a cycle."""
     tags = sum(lengths)
     follow = torch.zeros(tags, tags, dtype=torch.bool)
     ends = torch.zeros(tags, dtype=torch.bool)
@@ -54,7 +54,7 @@ def cycles(*lengths: int) -> Structure:
 
 
 def line(tags: int) -> Structure:
-    """The tags 0, 1, ..., in this order; the last one repeats."""
+    """Return the structure of the sequences 0, 1, ..., in which the last tag repeats."""
     follow = torch.diag(torch.ones(tags - 1), 1).bool()
     follow[-1, -1] = True
     return Structure([t == 0 for t in range(tags)], [t == tags - 1 for t in range(tags)], follow)
@@ -113,7 +113,7 @@ def test_structures_that_allow_everything_need_no_tables() -> None:
     assert structure.reachable is not None
     assert structure.reachable.everything
     check(structure)
-    # Not all tags are live in a sentence of length 2 here, although each row but one is full.
+    # Not all tags are live in a sentence of length 2, although all tables but one are full.
     check(Structure(end=[True, False]))
 
 
@@ -155,7 +155,7 @@ def test_few_launches_and_no_waiting(structure: Structure) -> None:
 
 
 def test_structures_of_another_device_are_searched() -> None:
-    """Reading the masks would make the host wait at each structure."""
+    """Reading the masks would make the host wait for each structure."""
     structure = bies().to("meta")
     remade = Structure(structure.start, structure.end, structure.follow)
     assert remade.reachable is None

@@ -1,4 +1,4 @@
-"""Tag schemes against a definition by encoders, the trim against enumeration of all paths."""
+"""Tag schemes against a definition by encoders; trimming against enumeration of all paths."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Sentence = tuple[str, ...]
 Span = tuple[int, int, str]  # first position, position after the last, type
 
 # ---------------------------------------------------------------------------------------------
-# An independent definition of well-formed: whatever an encoder makes of typed spans.
+# An independent definition: a sequence is well-formed if an encoder makes it from typed spans.
 
 
 def all_spans(n: int, types: list[str], begin: int = 0) -> Iterator[list[Span]]:
-    """All sets of non-overlapping typed spans within positions begin..n-1, in order."""
+    """Yield all sets of non-overlapping typed spans within positions begin..n-1, in order."""
     yield []
     for first in range(begin, n):
         for stop in range(first + 1, n + 1):
@@ -101,7 +101,7 @@ def well_formed(scheme: str, types: list[str], n: int) -> set[Sentence]:
 
 
 def allowed(structure: Structure, labels: list[str], n: int) -> set[Sentence]:
-    """All sequences of n >= 1 labels that the structure allows, by trying every sequence."""
+    """Return all sequences of n >= 1 labels that the structure allows, by trying every sequence."""
     start, end, follow = (m.tolist() for m in (structure.start, structure.end, structure.follow))
     return {
         tuple(labels[tag] for tag in tags)
@@ -184,7 +184,7 @@ def test_letters_of_bioes_and_bioul_are_read_alike() -> None:
         ("BIES", "BIES", TypeError, ["labels", "str"]),
         ({"O", "B"}, "BIO", TypeError, ["labels", "set"]),
         ({"O": 0, "B": 1}, "BIO", TypeError, ["labels", "dict", "'O'", "label2id"]),
-        ({0: "O", 2: "B"}, "BIO", ValueError, ["labels", "0, ..., 1", "1 is missing"]),
+        ({0: "O", 2: "B"}, "BIO", ValueError, ["labels", "0 to 1", "1 is missing"]),
         ({1: "O", 2: "B"}, "BIO", ValueError, ["labels", "0 is missing"]),
         ({0: "O", "0": "B"}, "BIO", ValueError, ["labels", "the id 0 occurs twice"]),
         ({0: "O", True: "B"}, "BIO", TypeError, ["labels", "True"]),
@@ -217,7 +217,7 @@ def test_id2label_of_transformers_is_accepted(id_type: type) -> None:
 
 
 # ---------------------------------------------------------------------------------------------
-# The constructor, and what a Structure is as a value.
+# The constructor, equality, hashing and copies.
 
 
 def test_constructor_accepts_lists_and_tensors_and_fills_in() -> None:
@@ -316,7 +316,7 @@ def test_pytree_round_trip(labels: tuple[str, ...] | None) -> None:
 
 
 class Trim(torch.nn.Module):
-    """A sentence's trim with the structure as an input, for export."""
+    """Trims sentences by a structure that is an input of the program, for export."""
 
     def forward(self, structure: Structure, nodes: Tensor, lengths: Tensor) -> Tensor:
         return live_tags(nodes & structure.start, structure.follow, lengths)
@@ -335,11 +335,11 @@ def test_structure_goes_through_compile_and_export() -> None:
 
 
 # ---------------------------------------------------------------------------------------------
-# The trim.
+# Trimming.
 
 
 def live_by_enumeration(nodes: Tensor, pairs: Tensor, lengths: Tensor) -> Tensor:
-    """Marks every tag of every allowed path; all paths are tried."""
+    """Mark the tags of all allowed paths, by trying every path."""
     live = torch.zeros_like(nodes)
     tags = range(nodes.shape[2])
     for b, length in enumerate(lengths.tolist()):
@@ -409,7 +409,7 @@ def test_a_sentence_without_a_path_is_dead_and_alone(where: str) -> None:
 
 
 def test_long_chain_of_many_tags_stays_exact() -> None:
-    """A cycle of tags: one tag is live at each position, over 300 positions."""
+    """In a cycle of tags, one tag is live at each of 300 positions."""
     n, tags = 300, 70
     pairs = torch.eye(tags).roll(1, dims=1) > 0  # t -> t + 1
     nodes = torch.ones(1, n, tags, dtype=torch.bool)

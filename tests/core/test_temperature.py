@@ -33,7 +33,7 @@ every_tau = pytest.mark.parametrize("tau", TAUS)
 
 
 def entropy_regularised_maximum(chain: LinearChain, tau: float, solver: Solver) -> Tensor:
-    """max over q of <q, w> + tau H(q), [B], where H is the entropy that the family maximises.
+    """Return the maximum over q of <q, w> + tau H(q), [B]; H is the entropy of the family.
 
     The maximiser is the converged q of w / tau; <q, w> and H(q) are computed from q alone.
     """
@@ -163,7 +163,7 @@ def test_mean_field_can_keep_scores_that_only_the_structure_forbids(iterations: 
     assert_close(kept.tag_marginals, MeanField(iterations)(free).tag_marginals)
     penalised = MeanField(iterations)(chain).tag_marginals
     assert not torch.allclose(kept.tag_marginals, penalised)
-    # Other solvers obey the structure; a score of -inf costs the penalty.
+    # All other solvers exclude what the structure forbids; mean field charges a penalty for it.
     assert bool(rules.follow[bcrf.viterbi(chain)[1][0][:-1], bcrf.viterbi(chain)[1][0][1:]].all())
     removed = torch.where(rules.follow, pair, -math.inf)
     again = MeanField(iterations, keep_forbidden=True)(LinearChain(chain.unary, removed, lengths))

@@ -1,5 +1,5 @@
-"""The oldest torch that pyproject.toml allows has every name that the package uses; what torch may
-take away, its private functions, has a fallback."""
+"""The oldest torch that pyproject.toml allows has every name that the package uses, and every
+private function has a fallback."""
 
 from __future__ import annotations
 
@@ -166,7 +166,8 @@ def check_losses() -> None:
 
 @pytest.mark.parametrize("name", private_torch._PROBES)
 def test_eager_mode_needs_no_probe(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the package lacks the probe: torch itself calls some of them in every operation."""
+    """The probe is missing for the package only, because torch itself calls some probes in every
+    operation."""
     monkeypatch.setattr(private_torch, "torch", Without(torch, name))
     in_forward_ad = name.removeprefix("autograd.forward_ad.")
     monkeypatch.setattr(private_torch, "forward_ad", Without(forward_ad, in_forward_ad))
@@ -210,7 +211,7 @@ assert not _pytree.tree_leaves(chain)[0] is unary
 
 
 def test_eager_mode_needs_no_internals() -> None:
-    """Without the private functions there are torch's operations, and a reason."""
+    """Without the private functions, torch operations run, and `backends` says why."""
     run = subprocess.run(
         [sys.executable, "-c", WITHOUT_INTERNALS], capture_output=True, text=True, check=False
     )
@@ -235,7 +236,7 @@ def test_a_size_that_torch_cannot_tell_is_any_size(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.usefixtures("fresh_compiler")
 def test_without_loops_every_length_has_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As before torch 2.13."""
+    """This is the case before torch 2.13."""
     monkeypatch.setattr(control_flow, "HAS_LOOPS", False)
 
     def loss(unary: Tensor, transitions: Tensor) -> Tensor:
@@ -258,7 +259,7 @@ class Best(torch.nn.Module):
 
 
 def test_without_loops_a_program_has_one_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch says so when it is exported."""
+    """torch reports this during export."""
     monkeypatch.setattr(control_flow, "HAS_LOOPS", False)
     unary = torch.randn(2, 4, 3)
     program = torch.export.export(Best(), (unary,), strict=False)

@@ -75,7 +75,7 @@ def test_vmap_of_marginals_and_best_sequences(name: str) -> None:
 
 
 def test_second_derivatives_of_bregman_values_are_errors() -> None:
-    """They would leave out how the dual follows the scores."""
+    """Such a derivative would treat the dual variables as constants."""
 
     def total(unary: Tensor) -> Tensor:
         return loss("bregman", unary, SHARED, TAGS[0]).sum()

@@ -1,4 +1,4 @@
-"""Viterbi in windows, and the tags that paths can reach: against the whole sentence."""
+"""Viterbi in windows, and reachable tags, against the whole sentence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.strategies import random_chain_arrays
 
 
 def in_windows(chain: bcrf.LinearChain, cuts: list[int]) -> list[bcrf.LinearChain]:
-    """A chain of one sentence in windows that share a position with the next."""
+    """Cut a chain of one sentence into windows; adjacent windows share one position."""
     ends = [0, *cuts, chain.max_length - 1]
     return [
         bcrf.LinearChain(
@@ -58,7 +58,7 @@ def native() -> bool:
 
 
 def test_a_long_sentence_keeps_its_digits():
-    """Sums of so many scores around 1000 are off by 1 in float32."""
+    """In float32, the error of a sum of so many scores around 1000 is 1."""
     torch.manual_seed(0)
     unary = 1000 + torch.randn(1, 20_000, 3)
     windows = [bcrf.LinearChain(unary[:, start : start + 501]) for start in range(0, 19_999, 500)]

@@ -25,7 +25,7 @@ LENGTHS = [7, 3, 2, 1, 0]
 
 
 class NoFloat64(TorchDispatchMode):
-    """A mode in which an operation that makes a float64 tensor is an error."""
+    """A dispatch mode that raises an error if an operation makes a float64 tensor."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))

@@ -1,4 +1,7 @@
-"""bcrf.CRF is pytorch-crf's: numbers, errors, initialisation, state dicts; and AllenNLP's load."""
+"""bcrf.CRF agrees with pytorch-crf: numbers, errors, initialisation, state dicts.
+
+Layers also load AllenNLP's state dicts.
+"""
 
 from collections.abc import Callable
 
@@ -20,7 +23,7 @@ each_axis = pytest.mark.parametrize("batch_first", [False, True])
 
 
 def pair(batch_first: bool, dtype: torch.dtype = torch.float64) -> tuple[bcrf.CRF, nn.Module]:
-    """Ours and theirs, with the same parameters."""
+    """Return our layer and that of pytorch-crf, with the same parameters."""
     theirs = torchcrf.CRF(T, batch_first)
     with torch.no_grad():
         for parameter in theirs.parameters():
@@ -93,21 +96,21 @@ def test_the_same_start_from_the_same_seed() -> None:
 
 
 def test_state_dicts_load_in_both_directions() -> None:
-    class Model(nn.Module):
+    class ModelWithLayer(nn.Module):
         def __init__(self, layer: Callable[[int], nn.Module]) -> None:
             super().__init__()
             self.linear = nn.Linear(2, T)
             self.crf = layer(T)
 
     for source, target in ((torchcrf.CRF, bcrf.CRF), (bcrf.CRF, torchcrf.CRF)):
-        state = Model(source).state_dict()
-        model = Model(target)
+        state = ModelWithLayer(source).state_dict()
+        model = ModelWithLayer(target)
         model.load_state_dict(state)
         for name, value in model.state_dict().items():
             assert torch.equal(value, state[name])
 
 
-# Misuse. Theirs says ValueError; so do we.
+# Misuse: both raise ValueError
 
 
 def crf(layer: Callable[..., nn.Module], batch_first: bool = False) -> nn.Module:
@@ -183,7 +186,10 @@ def test_ignored_labels() -> None:
 
 
 def allennlp_state(structure: Structure | None, seed: int = 0) -> dict[str, Tensor]:
-    """As `ConditionalRandomField(T, constraints).state_dict()`: start is tag T, end is T + 1."""
+    """Return the state dict of AllenNLP's `ConditionalRandomField(T, constraints)`.
+
+    Its start is tag T, its end is T + 1.
+    """
     generator = torch.Generator().manual_seed(seed)
     mask = torch.ones(T + 2, T + 2)
     if structure is not None:
@@ -246,7 +252,7 @@ def test_allennlp_constraints_that_agree_or_not() -> None:
 
 
 def test_allennlp_without_start_and_end() -> None:
-    """include_start_end_transitions=False"""
+    """The state dict of a layer with include_start_end_transitions=False."""
     state = {
         k: v for k, v in allennlp_state(None).items() if k in ("transitions", "_constraint_mask")
     }
@@ -256,7 +262,7 @@ def test_allennlp_without_start_and_end() -> None:
 
 
 def test_masks_of_every_pattern_work_in_the_other_class() -> None:
-    """What the compatible class refuses."""
+    """ExactCRF accepts masks that the compatible class refuses, as pytorch-crf does."""
     emissions, tags = random_emissions(len(HOLES), 7, T), random_tags(len(HOLES), 7, T)
     assert bcrf.ExactCRF(T).double().loss(emissions, tags, HOLES).isfinite()
     with pytest.raises(ValueError, match="first position"):

@@ -30,7 +30,7 @@ def compiled(function: Callable[..., Any]) -> tuple[Callable[..., Any], CompileC
 
 
 class EncoderWithLayer(nn.Module):
-    """An encoder and a layer."""
+    """A linear layer, followed by a layer of this library."""
 
     def __init__(self, layer: bcrf.ChainLayer) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class EncoderWithLayer(nn.Module):
 
 
 def batch(size: int, n: int) -> tuple[Tensor, Tensor, Tensor]:
-    """States, tags with -100 among them, and a mask with holes."""
+    """Return states, tags of which some are -100, and a mask with holes."""
     generator = torch.Generator().manual_seed(100 * size + n)
     x = torch.randn(size, n, STATES, dtype=torch.float64, generator=generator)
     tags = torch.randint(2, (size, n), generator=generator)
@@ -156,7 +156,7 @@ def test_inductor(name: str) -> None:
 
 @torch.no_grad()
 def test_converged_marginals_compile() -> None:
-    """Fifty projections, where nobody can look whether they are enough."""
+    """A graph cannot test for convergence, so it runs fifty projections."""
     model = EncoderWithLayer(CASES["bregman"]())
     x, _, mask = batch(4, 9)
     emissions = model.linear(x)

@@ -30,7 +30,7 @@ each_structured = pytest.mark.parametrize("name", ["exact", "bregman"])
 
 
 def legal_tags(keep: Tensor, seed: int = 0) -> Tensor:
-    """Well-formed gold tags on the kept positions, nonsense on the others."""
+    """Return well-formed gold tags at kept positions, and an invalid tag at removed ones."""
     generator = torch.Generator().manual_seed(seed)
     tags = torch.full(keep.shape, 77)
     for row, kept in zip(tags, keep, strict=True):
@@ -52,7 +52,7 @@ def assert_same_gradients(found: Tensor, expected: Tensor, inputs: list[Tensor])
 
 
 def constrained(layer: ChainLayer, chain: LinearChain, penalty: float | None) -> LinearChain:
-    """A chain of one sentence, its scores written out with what the constraints cost."""
+    """Return the chain of one sentence with the constraints written into its scores."""
     unary, n = chain.unary.clone(), chain.max_length
     if n:
         unary[:, 0] = penalised(unary[:, 0], STRUCTURE.start, penalty)
@@ -98,7 +98,7 @@ def well_formed(tags: list[int]) -> bool:
 @each_layer
 @pytest.mark.parametrize("penalty", [None, 1.0])
 def test_decoded_sequences(name: str, penalty: float | None) -> None:
-    """Well-formed if the constraints are hard (or the decoder insists), by default everywhere."""
+    """Tags are well-formed if the constraints are hard, or if the decoder is constrained MBR."""
     layer = make(name, constraints=STRUCTURE, penalty=penalty)
     emissions = 2 * random_emissions(B * 10, N, seed=4)
     keep = HOLES.repeat(10, 1)
@@ -136,7 +136,7 @@ def test_windows_may_start_and_end_inside_a_mention(name: str) -> None:
 
 
 def test_constraints_are_not_trained() -> None:
-    """Parameters stay finite, and the state dict is that of a layer without constraints."""
+    """Parameters stay finite, and the state dict equals that of a layer without constraints."""
     layer = bcrf.ExactCRF(T, constraints=STRUCTURE)
     assert layer.state_dict().keys() == bcrf.ExactCRF(T).state_dict().keys()
     before = {name: value.clone() for name, value in layer.state_dict().items()}
@@ -184,7 +184,7 @@ def test_settings_that_make_no_sense(
         bcrf.BregmanCRF(3, **options)
 
 
-# Errors: the caller's sentence and position, whatever was removed before it
+# Errors name the caller's sentence and position, also after removed positions
 
 MASK = torch.ones(3, 6)
 MASK[1] = torch.tensor([0, 1, 0, 1, 1, 0])
@@ -323,7 +323,7 @@ def test_sets_of_one_tag_are_labels(name: str) -> None:
             layer.loss(emissions, tags, mask, "none"),
         )
     everything = torch.ones(B, N, T, dtype=torch.bool)
-    # Ten more projections bring the second term of a Bregman loss below the first.
+    # A partial Bregman loss runs ten more projections for its second term, so it may be negative.
     assert layer.loss(emissions, mask=HOLES, allowed=everything).abs() < 1e-6
 
 

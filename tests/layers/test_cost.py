@@ -1,4 +1,4 @@
-"""The way of a call through a layer is short, costs little, and its arguments are spelled out."""
+"""A call of a layer passes few functions and takes little time; signatures name every argument."""
 
 import inspect
 import subprocess
@@ -19,7 +19,7 @@ STRUCTURE = bcrf.Structure(start=[True] * (T - 1) + [False])
 
 
 def batch(size: int, n: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Emissions, tags with -100, and a mask of right padding."""
+    """Return emissions, tags of which two are -100, and a mask for right padding."""
     generator = torch.Generator().manual_seed(0)
     emissions = torch.randn(size, n, T, generator=generator)
     tags = torch.randint(T - 1, (size, n), generator=generator)

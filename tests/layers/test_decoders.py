@@ -59,7 +59,7 @@ def test_decoders_can_be_changed_later() -> None:
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("penalty", [None, 1.0])
 def test_constrained_mbr_by_enumeration(name: str, penalty: float | None) -> None:
-    """Of all well-formed sequences, the one with the largest sum of marginals."""
+    """Constrained MBR finds the well-formed sequence with the largest sum of marginals."""
     structure = Structure.from_labels(["B", "I", "E", "S"], "BIES")
     layer = make(name, 4, constraints=structure, penalty=penalty, decoder="constrained_mbr")
     emissions = random_emissions(40, 4, 4, seed=3)
@@ -82,7 +82,7 @@ def test_constrained_mbr_by_enumeration(name: str, penalty: float | None) -> Non
 
 
 def test_constrained_mbr_sees_what_the_scores_remove() -> None:
-    """Tags and transitions that the caller removed, without any constraints."""
+    """Without constraints, constrained MBR avoids tags and transitions that the scores remove."""
     emissions = random_emissions(30, 4)
     emissions[:, 1, 0] = -math.inf
     pairs = torch.zeros(30, 3, T, T, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Off the CPU a layer never waits; `finite_emissions` changes no result, and saves launches."""
+"""On a GPU, a layer never waits; `finite_emissions` changes no result, and saves launches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROWS = [list(PATTERNS).index(name) for name in PATTERNS_WITHOUT_HOLES]
 
 
 def on_meta(layer: ChainLayer) -> ChainLayer:
-    """Return the layer on a device that has no values, after a call that fills its caches."""
+    """Return the layer on the device meta, after a call that fills its caches."""
     layer = layer.to("meta")
     emissions = torch.empty(B, N, T, device="meta")
     layer.loss(emissions, torch.empty(B, N, dtype=torch.int64, device="meta"))
@@ -47,7 +47,7 @@ def meta(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
 def test_no_call_waits(
     name: str, finite: bool, rules: Structure | None, penalty: float | None
 ) -> None:
-    """The values of the mask and of the tags are unknown: any pattern, -100 anywhere."""
+    """The mask may have any pattern and tags may be -100, but their values cannot be read."""
     layer = on_meta(LAYERS[name](T, constraints=rules, penalty=penalty, finite_emissions=finite))
     emissions = meta((B, N, T)).requires_grad_()
     mask, tags = meta((B, N), torch.bool), meta((B, N), torch.int64)
@@ -74,7 +74,7 @@ def test_no_decoder_waits(decoder: str | Bregman, finite: bool) -> None:
 
 
 def answers(layer: ChainLayer, emissions: Tensor, transitions: Tensor | None) -> list[Tensor]:
-    """Losses with gradients, marginals and tags of a layer."""
+    """Return losses with gradients, marginals and tags of a layer."""
     emissions = emissions.clone().requires_grad_()
     mask = HOLES if transitions is None else HOLES[ROWS]
     tags = TAGS[: len(emissions)]
@@ -136,7 +136,7 @@ def test_the_chain_is_declared(name: str) -> None:
     soft = chain(constraints=RULES, finite_emissions=True, penalty=1.0)
     assert soft.finite
     assert soft.structure is None
-    # The chain equals one that is constrained by the structure.
+    # The layer's chain equals a chain with this structure.
     expected = chain(finite_emissions=True).constrain(RULES)
     assert_close(hard.unary == -torch.inf, expected.unary == -torch.inf)
     assert hard.transitions is not None
@@ -151,7 +151,7 @@ def test_representation() -> None:
 
 
 def test_launches_of_a_declared_layer() -> None:
-    """No trimming, and a table for constraints instead of a search in each sentence."""
+    """A declared layer skips trimming, or finds live tags in tables instead of a search."""
     counts = {}
     for finite in (False, True):
         for rules in (None, RULES):

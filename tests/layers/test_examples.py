@@ -1,4 +1,4 @@
-"""The examples run, and learn what they are shown."""
+"""The programs in examples/ run, and fit their training data."""
 
 import os
 import subprocess
@@ -71,6 +71,6 @@ with tempfile.TemporaryDirectory() as folder:
 
 @pytest.mark.slow
 def test_huggingface_checkpoints() -> None:
-    """With the head in them they restore it; without, it starts afresh."""
+    """A checkpoint restores the head if it contains one; otherwise the head is initialised."""
     pytest.importorskip("transformers")
     run("-c", CHECKPOINTS)

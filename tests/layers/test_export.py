@@ -18,7 +18,7 @@ slow = pytest.mark.slow
 
 
 class Decoder(nn.Module):
-    """From states and a mask to tags."""
+    """A linear layer and a CRF layer: states and a mask -> tags."""
 
     def __init__(self, layer: ChainLayer) -> None:
         super().__init__()
@@ -33,8 +33,8 @@ class Decoder(nn.Module):
         return self.layer.decode_tensor(self.linear(states), mask)
 
 
-class Marginals(Decoder):
-    """Those of as many iterations as the layer makes: a program does not make more."""
+class MarginalsOfLayer(Decoder):
+    """The layer's marginals without further iterations, because a program runs a fixed number."""
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
         converge = None if torch.compiler.is_exporting() else False
@@ -50,14 +50,14 @@ MODELS: dict[str, Callable[[], Decoder]] = {
     "mean field": lambda: Decoder(bcrf.MeanFieldCRF(T, 3)),
     "mean field, constrained": lambda: Decoder(bcrf.MeanFieldCRF(T, 2, constraints=RULES)),
     "softmax": lambda: Decoder(bcrf.TokenSoftmax(T)),
-    "marginals: exact": lambda: Marginals(bcrf.ExactCRF(T, constraints=RULES)),
-    "marginals: bregman": lambda: Marginals(bcrf.BregmanCRF(T, 3)),
-    "marginals: softmax": lambda: Marginals(bcrf.TokenSoftmax(T)),
+    "marginals: exact": lambda: MarginalsOfLayer(bcrf.ExactCRF(T, constraints=RULES)),
+    "marginals: bregman": lambda: MarginalsOfLayer(bcrf.BregmanCRF(T, 3)),
+    "marginals: softmax": lambda: MarginalsOfLayer(bcrf.TokenSoftmax(T)),
 }
 
 
 def batch(size: int, n: int) -> tuple[Tensor, Tensor]:
-    """States, and a mask with holes, among them a sentence of which nothing is left."""
+    """Return states, and a mask with holes that removes all positions of the last sentence."""
     generator = torch.Generator().manual_seed(100 * size + n)
     states = 2 * torch.randn(size, n, STATES, generator=generator)
     mask = torch.rand(size, n, generator=generator) < 0.7

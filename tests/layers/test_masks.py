@@ -1,4 +1,4 @@
-"""Masks of any pattern and type: a removed position is absent, in values and in gradients."""
+"""Masks of any pattern and dtype: a removed position affects neither values nor gradients."""
 
 import math
 
@@ -32,7 +32,7 @@ TYPES = [torch.bool, torch.uint8, torch.int64, torch.int32, torch.float32, torch
 def expected_losses(
     layer: bcrf.ChainLayer, emissions: Tensor, tags: Tensor, keep: Tensor
 ) -> Tensor:
-    """By the core, one sentence at a time, from what is left of it."""
+    """Return the losses of the compacted sentences, computed one by one by `bcrf.loss`."""
     losses = [
         bcrf.loss(layer.solver, one.chain, tags[one.row, one.index].unsqueeze(0))
         for one in sentences(layer, emissions, keep)
@@ -73,7 +73,7 @@ def test_exact_losses_by_enumeration() -> None:
 @pytest.mark.parametrize("pattern", PATTERNS)
 @each_layer
 def test_a_sentence_does_not_depend_on_its_batch(name: str, pattern: str) -> None:
-    """Alone, a mask may take another way through the code than among others."""
+    """A single mask may have a simpler layout than a batch of masks, and pass other code."""
     layer, emissions, tags = make(name), random_emissions(B, N), random_tags(B, N)
     row = list(PATTERNS).index(pattern)
     here = slice(row, row + 1)
@@ -122,7 +122,8 @@ def test_removed_emissions_are_never_read(name: str, value: float) -> None:
 
 @each_layer
 def test_ignored_labels_remove_positions(name: str) -> None:
-    """Alone or together with a mask; other labels of removed positions do not matter."""
+    """Labels of -100 remove positions, with or without a mask; other labels of removed positions
+    have no effect."""
     layer, emissions, tags = make(name), random_emissions(B, N), random_tags(B, N)
     expected = layer.loss(emissions, tags, HOLES, "none")
     labels = torch.where(HOLES, tags, -100)
@@ -189,7 +190,10 @@ def solid() -> Tensor:
 @each_layer
 @pytest.mark.parametrize("shared", [False, True])
 def test_per_pair_transitions(name: str, shared: bool) -> None:
-    """They are added to the layer's own, if it has any; removal at the ends leaves no doubt."""
+    """They are added to the layer's own transitions, if there are any.
+
+    The masks remove positions at the ends only, so no new pairs become adjacent.
+    """
     if name == "softmax" and shared:
         pytest.skip("it has no transitions of its own")
     options = {} if name == "softmax" else {"shared_transitions": shared}
@@ -273,7 +277,7 @@ def test_pairs_across_a_hole_are_an_error(call: str) -> None:
 
 
 def test_compacting_states_makes_pair_scores_adjacent() -> None:
-    """Compact the states first: pairs of what is left are adjacent then."""
+    """After compacting the states, the scores of adjacent pairs are those of the kept positions."""
     layer = make("bregman", shared_transitions=False)
     states, tags = random_emissions(B, N), random_tags(B, N)
     kept, mask = compact(states, HOLES)
@@ -329,7 +333,7 @@ def test_right_padding_is_left_alone() -> None:
     assert Layout.of(keep, True).order is not None
 
 
-# Masks that make no sense
+# Invalid masks
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Layers as modules: precision, devices, copies, second derivatives, several processes."""
+"""Layers as nn.Modules: precision, devices, copies, second derivatives, several processes."""
 
 import copy
 import io
@@ -21,7 +21,7 @@ each_layer = pytest.mark.parametrize("name", LAYERS)
 
 
 def legal(tags: Tensor) -> Tensor:
-    """Well-formed in IOB2: no tag 2."""
+    """Return well-formed IOB2 tags: tag 2 does not occur."""
     return tags % 2
 
 
@@ -57,7 +57,7 @@ def test_half_precision(name: str, dtype: torch.dtype, halved: bool) -> None:
 @each_layer
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_autocast(name: str, dtype: torch.dtype) -> None:
-    """Emissions come out of a linear layer in half precision; what follows is in float32."""
+    """A linear layer makes emissions in half precision; the layer computes in float32."""
     layer, linear = make(name).float(), nn.Linear(5, T)
     x, tags = torch.randn(B, N, 5), random_tags(B, N)
     with torch.autocast("cpu", dtype):
@@ -89,7 +89,7 @@ def test_dtypes_of_layer_and_emissions_may_differ(name: str) -> None:
 
 @each_layer
 def test_axes_can_be_swapped(name: str) -> None:
-    """batch_first=False: the same numbers, with [n, B] wherever there was [B, n]."""
+    """With batch_first=False the numbers are the same, and [n, B] replaces [B, n]."""
     layer, turned = make(name), make(name, batch_first=False)
     emissions, tags = random_emissions(B, N), random_tags(B, N)
     pairs = 0.5 * random_emissions(B, (N - 1) * T, T, 7).view(B, N - 1, T, T)
@@ -115,7 +115,7 @@ def test_axes_can_be_swapped(name: str) -> None:
     assert torch.equal(samples[0], samples[1].mT)
 
 
-# Devices: meta stands for those whose values are not looked at
+# Devices: meta stands for devices whose values are not read
 
 
 @each_layer
@@ -149,7 +149,10 @@ def test_a_mask_on_another_device_comes_along() -> None:
 
 @each_layer
 def test_constraints_follow_the_layer(name: str) -> None:
-    """And survive what buffers do not: creation on the meta device, memory that is filled later."""
+    """Constraints move with the layer, also if it is created on the device meta.
+
+    Buffers would lose their values there.
+    """
     emissions, tags = random_emissions(B, N), legal(random_tags(B, N))
     with torch.device("meta"):
         layer = LAYERS[name](T, constraints=bio()[1])
@@ -214,7 +217,7 @@ def test_numbers_of_tags_that_make_no_sense(num_tags: object, error: type[Except
 @each_layer
 @pytest.mark.parametrize("partial", [False, True])
 def test_first_and_second_derivatives(name: str, partial: bool) -> None:
-    """Those of Bregman are exact at convergence."""
+    """Bregman runs 60 iterations, because its derivatives are exact at convergence."""
     layer = bcrf.BregmanCRF(T, 60).double() if name == "bregman" else make(name)
     keep = torch.tensor([[0, 1, 1, 0, 1], [1, 0, 0, 1, 0]])
     emissions = random_emissions(2, 5).requires_grad_()
@@ -263,7 +266,7 @@ def test_frequencies_by_counting() -> None:
 
 
 def markov_tags(count: int, seed: int) -> Tensor:
-    """Tags of sentences of ten, drawn from one Markov chain."""
+    """Return the tags of sentences of ten positions, drawn from one Markov chain."""
     generator = torch.Generator().manual_seed(seed)
     model = bcrf.LinearChain(
         torch.zeros(1, 10, T), torch.tensor([[2.0, 0, -1], [-2, 1, 1], [1, -1, 0]])
@@ -273,7 +276,7 @@ def markov_tags(count: int, seed: int) -> Tensor:
 
 @pytest.mark.parametrize("name", ["exact", "bregman", "mean field"])
 def test_counted_transitions_lower_the_loss(name: str) -> None:
-    """With no emissions, the layer knows what tags say about each other."""
+    """With emissions of 0, counted transitions predict tags from their neighbours."""
     layer, seen, unseen = LAYERS[name](T), markov_tags(200, 0), markov_tags(200, 1)
     emissions = torch.zeros(200, 10, T)
     before = layer.loss(emissions, unseen, reduction="token_mean")
@@ -284,7 +287,7 @@ def test_counted_transitions_lower_the_loss(name: str) -> None:
 
 
 def test_counted_transitions_are_the_markov_chain() -> None:
-    """log p(y) of the layer alone is that of the chain of tags, given its length."""
+    """Without emissions, log p(y) equals that of the Markov chain up to a constant per length."""
     layer, tags = bcrf.ExactCRF(T).double(), markov_tags(50, 0)
     layer.init_from_counts(tags.tolist(), smoothing=0.1)
     found = layer.sequence_probability(torch.zeros(50, 10, T).double(), tags, log=True)
@@ -316,7 +319,7 @@ def test_counts_that_make_no_sense() -> None:
 
 
 def train(rank: int, world: int, folder: str, name: str, batch: int) -> None:
-    """One of `world` processes: a few steps on its share of the sentences."""
+    """Run a few steps in one of `world` processes, on its share of the sentences."""
     torch.set_num_threads(1)
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world
@@ -353,7 +356,7 @@ def steps(model: nn.Module, first: int, last: int) -> None:
 @pytest.mark.slow
 @each_layer
 def test_two_processes(name: str, tmp_path: Path) -> None:
-    """The same parameters on both, and those of one process with all the sentences."""
+    """Both processes get the same parameters as one process with all sentences."""
     batch = 4
     torch.multiprocessing.spawn(train, (2, str(tmp_path), name, batch), nprocs=2)
     states = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]

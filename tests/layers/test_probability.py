@@ -36,7 +36,7 @@ Joint = dict[tuple[int, ...], float]
 
 
 def joint(name: str, unary: np.ndarray, pair: np.ndarray, solver: bcrf.Solver) -> Joint:
-    """Probability of every tag sequence of one sentence."""
+    """Return the probability of every tag sequence of one sentence."""
     n, num_tags = unary.shape
     every = list(itertools.product(range(num_tags), repeat=n))
     if name == "exact":
@@ -142,7 +142,7 @@ def span_probability(case: LayerCase, row: int, position: int, sets: list[set[in
 @each_layer
 @each_rule
 def test_spans(cases: Cases, name: str, rules: Structure | None) -> None:
-    """Every span of every sentence, of tags and of sets."""
+    """All spans of all sentences; each position has a tag or a set of tags."""
     case = cases[name, rules is not None]
     generator = np.random.default_rng(0)
     spans, expected = [], []
@@ -213,7 +213,7 @@ def test_samples(cases: Cases, name: str, rules: Structure | None) -> None:
 
 @each_layer
 def test_all_numbers_belong_to_one_distribution(name: str) -> None:
-    """With the default number of iterations: tags, spans, sequences agree with each other."""
+    """Probabilities of tags, spans and sequences agree with the default number of iterations."""
     layer, emissions = make(name), 2 * random_emissions(2, 4, seed=5)
     every = list(itertools.product(range(T), repeat=4))
     tags = torch.tensor(every)
@@ -250,7 +250,8 @@ def test_a_few_projections_are_approximate() -> None:
 
 
 def test_marginals_that_do_not_converge_are_reported() -> None:
-    """Tags hardly ever change, and the two ends of a long sentence want different ones."""
+    """Transitions strongly prefer equal tags, but the two ends of a long sentence prefer different
+    tags."""
     emissions = torch.zeros(1, 600, 2, dtype=torch.float64)
     emissions[0, 0, 0] = emissions[0, -1, 1] = 300.0
     layer = bcrf.BregmanCRF(2, start_end=False).double()

@@ -1,4 +1,4 @@
-"""Start and end scores that a compiled kernel adds, and the scan of masks, against torch code."""
+"""Start and end scores that a compiled kernel adds, and masks that it reads, against torch code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SOLVERS: dict[str, Callable[[str], bcrf.Solver]] = {
 
 
 def layers(name: str, dtype: torch.dtype, batch_first: bool = True) -> list[bcrf.ChainLayer]:
-    """The same layer twice: with compiled kernels, and with torch operations only."""
+    """Return two equal layers: with compiled kernels, and with torch operations only."""
     torch.manual_seed(0)
     found = [
         bcrf.ChainLayer(T, SOLVERS[name](backend), batch_first=batch_first).to(dtype)
@@ -39,7 +39,7 @@ def layers(name: str, dtype: torch.dtype, batch_first: bool = True) -> list[bcrf
 
 
 def problem(n: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """Emissions, tags and a mask with an empty sentence, one of length 1, and a full one."""
+    """Return emissions, tags and a mask; one sentence is empty, one has length 1, one is full."""
     generator = torch.Generator().manual_seed(n)
     emissions = torch.randn(5, n, T, generator=generator, dtype=dtype, requires_grad=True)
     tags = torch.randint(T, (5, n), generator=generator)

@@ -1,4 +1,4 @@
-"""Layers with a temperature of training: everything is that of the scores w / tau."""
+"""Layers with `train_temperature`: every result is that of the scores w / tau."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TAU = 0.3
 def pair_of_layers(
     family: Callable[..., ChainLayer], **settings: object
 ) -> tuple[ChainLayer, ChainLayer]:
-    """A layer at the temperature `TAU`, and one at 1 with parameters that are divided by it."""
+    """Return a layer at temperature `TAU`, and one at 1 whose parameters are divided by `TAU`."""
     torch.manual_seed(0)
     one = family(3, train_temperature=TAU, **settings).double()
     other = family(3, **settings).double()

@@ -96,7 +96,7 @@ def test_lengths(n: int, kind: Pairs) -> None:
 @pytest.mark.parametrize("removed", [0.0, 0.5])
 @pytest.mark.parametrize("scale", [10.0, 100.0, 1e4])
 def test_scales(scale: float, removed: float, kind: Pairs, dtype: torch.dtype) -> None:
-    """Beyond the range of numbers there are others: doubles, then logarithms."""
+    """Scores out of range in float32 are solved in double, and the rest in log space."""
     for seed, num_tags in enumerate((3, 5, 9)):
         chain = problem(seed, RAGGED, num_tags, kind, dtype, removed, scale)
         check_answers(chain)
@@ -108,7 +108,7 @@ def test_scales(scale: float, removed: float, kind: Pairs, dtype: torch.dtype) -
 @given_kind
 @pytest.mark.parametrize("height", [60.0, -60.0, 600.0, -600.0, 1e5, -1e5])
 def test_outliers(height: float, kind: Pairs, dtype: torch.dtype) -> None:
-    """One score is out of all proportion."""
+    """One unary and one transition score are far larger, or smaller, than all others."""
     chain = problem(0, RAGGED, 5, kind, dtype)
     chain.unary[0, 7, 2] = chain.unary[1, 0, 4] = chain.unary[2, 8, 0] = height
     assert chain.transitions is not None
@@ -121,7 +121,7 @@ def test_outliers(height: float, kind: Pairs, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("gap", [20.0, 55.0, 100.0, 550.0])
 @pytest.mark.parametrize("edges", [(0, 2), (0, 1), (1,), (0, 1, 2)])
 def test_an_unused_arc_sets_the_scale(edges: Sequence[int], gap: float, dtype: torch.dtype) -> None:
-    """The best arc of an edge joins removed tags: all others are far below it."""
+    """The best arc of an edge joins removed tags, and is far above all other arcs."""
     unary = torch.zeros(1, 4, 3, dtype=dtype)
     unary[..., 2] = -math.inf
     transitions = torch.zeros(1, 3, 3, 3, dtype=dtype)
@@ -137,7 +137,7 @@ def test_an_unused_arc_sets_the_scale(edges: Sequence[int], gap: float, dtype: t
 @given_kind
 @pytest.mark.parametrize("iterations", [0, 1, 2])
 def test_sides_that_hardly_overlap(iterations: int, kind: Pairs, dtype: torch.dtype) -> None:
-    """Few projections leave a position where hardly a tag has mass on both sides."""
+    """After few projections, hardly a tag of a position has incoming and outgoing mass."""
     chain = problem(0, [6] * 300, 3, kind, dtype, scale=50 if dtype == SINGLE else 300)
     found = Bregman(iterations, backend="native")(chain).tag_marginals
     expected = Bregman(iterations, backend="torch")(chain.double()).tag_marginals
@@ -148,7 +148,7 @@ def test_sides_that_hardly_overlap(iterations: int, kind: Pairs, dtype: torch.dt
 @each_kind
 @pytest.mark.parametrize("value", [0.0, 7.3, -900.0])
 def test_ties(value: float, kind: Pairs, dtype: torch.dtype) -> None:
-    """All paths are equal: any is best, and all of them are certified."""
+    """If all paths have the same score, each is a best path, and every sentence is certified."""
     chain = problem(0, RAGGED, 6, kind, dtype)
     chain = chain._map(lambda w: torch.full_like(w, value), dtype)
     check_answers(chain)
@@ -158,10 +158,11 @@ def test_ties(value: float, kind: Pairs, dtype: torch.dtype) -> None:
 @each_dtype
 @given_kind
 @pytest.mark.parametrize("num_tags", [5, 9, 17])
-def test_nothing_that_torch_proves_stays_unproved(
+def test_kernel_certifies_whatever_torch_certifies(
     num_tags: int, kind: Pairs, dtype: torch.dtype
 ) -> None:
-    """Certificates are asked for early, and only where a look at rounded numbers gives hope."""
+    """The kernel skips tests that would fail; it still certifies every sentence that torch
+    certifies."""
     both = torch.zeros(2, dtype=torch.bool)
     for seed, scale in enumerate([0.3, 1.0, 4.0, 20.0]):
         chain = problem(seed, [23, 22, 15, 8, 3, 2, 1, 0] * 6, num_tags, kind, dtype, scale=scale)
@@ -182,7 +183,7 @@ def bies(seed: int, scale: float, dtype: torch.dtype) -> LinearChain:
 @pytest.mark.parametrize("scale", [1.0, 30.0])
 @pytest.mark.parametrize("seed", range(2))
 def test_trimming(seed: int, scale: float, dtype: torch.dtype) -> None:
-    """Structures and partial labels leave tags that are there but on no path."""
+    """Structures and partial labels leave dead tags: tags that are not removed but on no path."""
     structured = bies(seed, scale, dtype)
     labelled = structured.restrict(allowed_with(structured, any_path(structured, seed), seed))
     sparse = problem(seed, RAGGED, 11, "per_pair", dtype, removed=0.85, scale=scale)
@@ -193,8 +194,8 @@ def test_trimming(seed: int, scale: float, dtype: torch.dtype) -> None:
 
 
 @each_dtype
-def test_rows_of_nothing(dtype: torch.dtype) -> None:
-    """A tag that nothing follows, one that follows nothing, and garbage beyond the length."""
+def test_tags_without_transitions(dtype: torch.dtype) -> None:
+    """No tag follows tag 2, tag 4 follows no tag, and scores beyond the length are NaN."""
     chain = problem(3, RAGGED, 5, "shared", dtype)
     transitions = chain.pair_scores.clone()
     transitions[2] = transitions[:, 4] = -math.inf
@@ -221,7 +222,7 @@ SETTINGS = [
 @given_kind
 @pytest.mark.parametrize("iterations", [0, 1, 2, 3, 10, 50])
 def test_settings(iterations: int, kind: Pairs) -> None:
-    """Half of them in either precision; with a tolerance both have to stop at the same step."""
+    """Float32 and float64 alternate; with a tolerance, both backends must stop at the same step."""
     relaxations = itertools.cycle(["ramp", 1.0, 1.4, 0.7, 1.9])
     for k, rest in enumerate(SETTINGS):
         settings = {"iterations": iterations, "relaxation": next(relaxations), **rest}
@@ -229,7 +230,7 @@ def test_settings(iterations: int, kind: Pairs) -> None:
         gold = any_path(chain)
         subject = Bregman(**settings, backend="native")
         expected = Bregman(**settings, backend="torch")
-        # Errors may grow with every overrelaxed step.
+        # Rounding errors may grow with every overrelaxed step.
         assert_same(
             answers(chain, gold, {"": subject}),
             answers(chain.double(), gold, {"": expected}),
@@ -284,7 +285,7 @@ def test_oracles(removed: float, kind: Pairs, dtype: torch.dtype) -> None:
         near(scores[b], best)
 
 
-# Always the same numbers
+# Reproducible results
 
 
 @pytest.mark.parametrize("name", instruction_sets())
@@ -304,7 +305,7 @@ def test_unknown_instruction_sets() -> None:
 
 
 def everything(chain: LinearChain, gold: Tensor) -> dict[str, Tensor]:
-    """What the kernels give."""
+    """Return all outputs of all kernels."""
     settings = ProjectionSettings(Bregman().omegas, 1, None, False, False)
     stop = ProjectionSettings(Bregman().omegas, 2, 1e-3, True, True)
     arrays = (chain.unary, chain.pair_scores, chain.lengths)
@@ -328,7 +329,7 @@ def everything(chain: LinearChain, gold: Tensor) -> dict[str, Tensor]:
 
 
 def by_sentence(found: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Without what is added up over the batch."""
+    """Return the outputs that have one row per sentence, without sums over the batch."""
     return {name: x for name, x in found.items() if not name.endswith("by_shared_pair")}
 
 
@@ -341,7 +342,8 @@ def assert_identical(one: dict[str, Tensor], two: dict[str, Tensor]) -> None:
 @pytest.mark.parametrize("scale", [1.0, 100.0])
 @pytest.mark.usefixtures("threads")
 def test_threads_do_not_matter(scale: float, kind: Pairs, dtype: torch.dtype) -> None:
-    """Large enough for more than one; sentences that have to be done again among the others."""
+    """The batch is large enough for several threads, and some of its sentences need a second
+    solver."""
     chain = problem(2, [70, 61, 50, 13, 1, 0, 70, 33, 2], 20, kind, dtype, 0.2, scale)
     gold = any_path(chain)
     torch.set_num_threads(1)
@@ -354,8 +356,11 @@ def test_threads_do_not_matter(scale: float, kind: Pairs, dtype: torch.dtype) ->
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("kind", ["shared", "per_pair"])
 @pytest.mark.usefixtures("threads")
-def test_numbers_near_zero_are_themselves_again_after_a_call(kind: Pairs, count: int) -> None:
-    """The kernels take them for zero, in threads that are torch's; large enough for both."""
+def test_subnormal_numbers_survive_a_call(kind: Pairs, count: int) -> None:
+    """The kernels treat subnormal numbers as zero in torch's threads, and restore the mode.
+
+    The batch is large enough for both threads.
+    """
     tiny = torch.full((1 << 17,), 1e-40)
     chain = problem(2, [70] * 9, 17, kind, torch.float32)
     torch.set_num_threads(count)

@@ -1,4 +1,4 @@
-"""Errors, the choice of a backend, and who gets to see torch operations instead of kernels."""
+"""Errors, the selection of a backend, and the callers that see torch operations, not kernels."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_without_checks_bad_scores_do_what_they_do_in_torch(what: str, call: str
 @pytest.mark.parametrize("call", calls("native"))
 @pytest.mark.parametrize("lengths", [[9, 4, 2, 1], [5, -1, 2, 1], [5, 4, 2, 2**40]])
 def test_without_checks_bad_lengths_read_nothing(lengths: list[int], call: str) -> None:
-    """An error, or what torch says."""
+    """The kernels raise an error, or agree with torch; they never read beyond the scores."""
     chain, gold = spoiled("large tag")
     with bcrf.set_checks(False):
         chain = LinearChain(chain.unary, chain.transitions, lengths)
@@ -107,7 +107,7 @@ def test_without_checks_bad_lengths_read_nothing(lengths: list[int], call: str) 
         assert results[1] is results[0]
 
 
-# Which backend
+# Selection of a backend
 
 
 def test_backends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +150,7 @@ def test_other_devices(call: str) -> None:
         calls("native")[call](chain, gold)
 
 
-# Who wants to see torch operations gets them
+# Transforms and tracers see torch operations
 
 
 def refuse(*args: Any, **kwargs: Any) -> None:
@@ -181,7 +181,7 @@ Function = Callable[[str, Tensor, Tensor], Tensor]
 
 @pytest.fixture
 def scores(monkeypatch: pytest.MonkeyPatch) -> tuple[Tensor, Tensor]:
-    """Scores, for a test in which no kernel may be called."""
+    """Return scores, and make every call of a kernel an error."""
     for name in (
         "crf",
         "bregman",
@@ -206,7 +206,7 @@ def test_gradients_as_functions(function: Function, scores: tuple[Tensor, Tensor
 
 @each_function
 def test_vmap_runs_on_torch_operations(function: Function, scores: tuple[Tensor, Tensor]) -> None:
-    """A kernel would take the memory of the whole batch for one sentence."""
+    """Inside vmap, a kernel would read the memory of the whole batch as one sentence."""
     unary, transitions = scores
     found = torch.func.vmap(lambda u: function("auto", u[None], transitions))(unary)
     assert_close(found, torch.stack([function("torch", u[None], transitions) for u in unary]))
@@ -228,10 +228,10 @@ def test_tracers(function: Function, scores: tuple[Tensor, Tensor]) -> None:
 
 @pytest.mark.parametrize("function", [loss, marginals])
 def test_exports(function: Function, scores: tuple[Tensor, Tensor]) -> None:
-    class Model(torch.nn.Module):
+    class ExportedFunction(torch.nn.Module):
         def forward(self, unary: Tensor, transitions: Tensor) -> Tensor:
             return function("auto", unary, transitions)
 
-    program = torch.export.export(Model(), scores, strict=False)
+    program = torch.export.export(ExportedFunction(), scores, strict=False)
     assert not any("bcrf" in str(node.target) for node in program.graph.nodes)
     assert_close(program.module()(*scores), function("torch", *scores))

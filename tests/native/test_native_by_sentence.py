@@ -1,4 +1,4 @@
-"""Sentences that the compiled CRF solves together, one in every lane of its vectors."""
+"""The compiled CRF that solves several sentences together, one in each lane of its vectors."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ LANES = {torch.float32: 8, torch.float64: 4}
 
 
 def solve(chain: LinearChain, gold: Tensor | None, wanted: tuple[bool, bool]) -> dict[str, Tensor]:
-    """The value, or the loss, and the slopes that are wanted."""
+    """Return the value or loss of each sentence, and the wanted gradients."""
     found = native.crf(chain.unary, chain.pair_scores, chain.lengths, gold, wanted)
     assert found is not None
     return {k: x for k, x in zip(found._fields, found, strict=True) if x is not None}
 
 
 def expected(chain: LinearChain, gold: Tensor | None) -> dict[str, Tensor]:
-    """The same, sentence by sentence, in float64."""
+    """Return the same results, computed sentence by sentence in float64."""
     wide = chain.double()
     rows = [
         solve(wide[b], None if gold is None else gold[b : b + 1], (True, True))
@@ -55,7 +55,7 @@ def check(chain: LinearChain, gold: Tensor | None, wanted: tuple[bool, bool]) ->
     assert found["value"].dtype == torch.float64
     found["value"] = found["value"].to(chain.unary.dtype)
     whole = expected(chain, gold)
-    # Sums over all edges of a sentence, or of all sentences.
+    # These outputs are sums over all edges of a sentence, or of all sentences.
     sums = ("by_pair", "by_shared_pair") if chain.shared else ()
     for names, terms in ((found.keys() - sums, 1), (found.keys() & sums, int(chain.lengths.sum()))):
         some = {name: found[name] for name in names}
@@ -126,9 +126,13 @@ def test_scales(scale: float, kind: Pairs, dtype: torch.dtype) -> None:
 @each_kind
 @pytest.mark.parametrize("height", [19.0, -19.0, 21.0, -21.0, 80.0, -80.0, 1e4, -1e4, -math.inf])
 @pytest.mark.parametrize("where", ["unary", "pair", "every unary"])
-def test_those_that_go_astray(where: str, height: float, kind: Pairs, dtype: torch.dtype) -> None:
-    """One sentence that needs another way: it gets it, and the others do not notice. If pairs are
-    shared, all of them need it."""
+def test_sentences_out_of_bounds(
+    where: str, height: float, kind: Pairs, dtype: torch.dtype
+) -> None:
+    """A sentence that leaves the fast path does not change the results of the others.
+
+    If the score of a shared transition is out of bounds, all sentences leave it.
+    """
     plain = problem(3, [8] * 8, 9, kind, dtype)
     unary, pair = plain.unary.clone(), plain.pair_scores.clone()
     if where == "unary":
@@ -152,7 +156,7 @@ def test_those_that_go_astray(where: str, height: float, kind: Pairs, dtype: tor
 
 @each_kind
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_no_answer(bad: float, kind: Pairs) -> None:
+def test_invalid_scores_and_tags_are_reported(bad: float, kind: Pairs) -> None:
     chain = problem(3, [8] * 8, 9, kind)
     gold = any_path(chain)
     for name in ("unary", "pair"):
@@ -190,7 +194,8 @@ def test_what_lies_beyond_a_sentence_is_not_read(kind: Pairs, dtype: torch.dtype
 def test_threads_do_not_matter(
     groups: int, num_tags: int, kind: Pairs, dtype: torch.dtype, threads: Callable[[int], None]
 ) -> None:
-    """Long enough that threads pay: groups for one, and groups for two that meet in the middle."""
+    """The sentences are long enough for several threads; with few groups, two threads share a
+    group."""
     chain = problem(4, [101, 97, 90, 88] * (groups * LANES[dtype] // 4), num_tags, kind, dtype)
     gold = any_path(chain)
     for tags, wanted in ((gold, (True, True)), (gold, (False, False)), (None, (False, False))):
@@ -213,8 +218,9 @@ def test_order_does_not_matter(kind: Pairs, dtype: torch.dtype) -> None:
 
 
 @each_kind
-def test_they_are_solved_together(kind: Pairs) -> None:
-    """Sums in another order: if a sentence gave the same bits alone, nothing here was tested."""
+def test_groups_are_solved_together(kind: Pairs) -> None:
+    """A group adds in another order than a single sentence, so equal bits would mean that no group
+    was formed."""
     chain = problem(6, [60] * 8, 9, kind, SINGLE)
     together = solve(chain, None, (True, True))
     single = solve(alone(chain, 0), None, (True, True))

@@ -95,7 +95,7 @@ def layouts() -> dict[str, Callable[[], LinearChain]]:
 
 @pytest.fixture(params=["exchange", "methods"])
 def access(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Tensors as this torch hands them over, and as one without DLPack's table does."""
+    """Pass tensors through the C functions of DLPack, or through methods as with an older torch."""
     if request.param == "methods":
         names = ("empty", "device", "float32", "float64", "int64", "bool")
         torch_like = SimpleNamespace(Tensor=object, **{x: getattr(torch, x) for x in names})
@@ -112,7 +112,7 @@ def test_layouts(layout: str, access: None) -> None:
         check_decoders(chain)
 
 
-# torch warns once in a process, so whether it does here depends on the tests before.
+# torch gives this warning once per process, perhaps in an earlier test.
 @pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
 def test_tensors_without_memory_are_refused(access: None) -> None:
     with FakeTensorMode():
@@ -130,7 +130,7 @@ def test_results_are_in_memory_of_their_own(access: None) -> None:
 
 
 def test_layouts_of_tags() -> None:
-    """int32, strided, with -100 or anything beyond the length."""
+    """Tags may be int32 or strided, and have any value beyond the length."""
     chain = problem(0, [6, 3, 1, 0], 5, "shared")
     gold = any_path(chain)
     anything = torch.where(chain.mask, gold, 10**12)
@@ -160,7 +160,7 @@ def outputs(solver: Solver, chain: LinearChain, gold: Tensor) -> dict[str, Tenso
 @each_solver
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_own_their_memory(solver: Solver, kind: Pairs) -> None:
-    """A second backward gives the same, and leaves the first alone; so does who changes one."""
+    """Neither a second backward pass nor changing its result affects the first gradients."""
     chain, gold = labelled(kind)
     scores = scores_of(chain)
     for output in outputs(solver, with_scores(chain, scores), gold).values():
@@ -177,7 +177,7 @@ def test_gradients_own_their_memory(solver: Solver, kind: Pairs) -> None:
 @each_solver
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_waits_for_the_garbage_collector(solver: Solver, kind: Pairs) -> None:
-    """Losses that are never differentiated hold gradients as large as the scores."""
+    """A loss holds gradients as large as the scores, so it must be freed without the collector."""
     chain, gold = labelled(kind)
     chain = with_scores(chain, scores_of(chain))
     outputs(solver, chain, gold)
@@ -193,7 +193,7 @@ def test_nothing_waits_for_the_garbage_collector(solver: Solver, kind: Pairs) ->
 @each_solver
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_add_up(solver: Solver, kind: Pairs) -> None:
-    """.grad collects two losses, in the dtype and layout of the parameter."""
+    """Two backward passes add up in .grad, for parameters of any dtype and layout."""
     chain, gold = labelled(kind)
     scores, again = scores_of(chain), scores_of(chain)
     for _ in range(2):
@@ -250,7 +250,7 @@ def test_upstream_gradients(family: str, upstream: str) -> None:
 @each_family
 @pytest.mark.parametrize("kind", KINDS)
 def test_second_derivatives(family: str, kind: Pairs) -> None:
-    """Written again in torch; first derivatives with a graph are the same as without."""
+    """Second derivatives equal those of torch; create_graph=True does not change first ones."""
     chain, gold = labelled(kind, torch.float64)
     settings: dict[str, Any] = {"iterations": 2000, "tolerance": 1e-12}
     for name in ("value", "loss"):
@@ -266,7 +266,7 @@ def test_second_derivatives(family: str, kind: Pairs) -> None:
 
 @each_family
 def test_many_upstream_gradients_at_once(family: str) -> None:
-    """torch.autograd differentiates under vmap for these."""
+    """With is_grads_batched=True, torch.autograd runs the backward pass under vmap."""
     chain, gold = labelled(dtype=torch.float64)
     results = []
     for solver in (NATIVE[family], TORCH[family]):
@@ -289,7 +289,7 @@ def test_a_graph_is_used_once(solver: Solver) -> None:
 
 @each_solver
 def test_scores_that_changed_in_between(solver: Solver) -> None:
-    """The gradient is that of the scores as they were, or an error: never that of others."""
+    """If scores change before the backward pass, it uses the old scores or raises an error."""
     chain, gold = labelled()
     scores = scores_of(chain)
     output = bcrf.loss(solver, with_scores(chain, scores), gold)

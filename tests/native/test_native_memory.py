@@ -1,4 +1,4 @@
-"""The memory of results of the compiled kernels: kept for the next call when they are freed."""
+"""The compiled kernels keep the memory of freed results for the next call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = needs_native
 
 
 def slopes(seed: int, batch: int = 9, n: int = 20) -> list[Tensor]:
-    """Value, and derivatives with respect to unary and pair scores."""
+    """Return the value, and its gradients with respect to unary and pair scores."""
     chain = problem(seed, [n] * batch, 17, "per_pair")
     arrays = (chain.unary, chain.pair_scores, chain.lengths)
     found = native.crf(*arrays, any_path(chain), (True, True))
@@ -69,8 +69,8 @@ def test_results_are_ordinary_tensors() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_threads_take_and_give_back(seed: int) -> None:
-    """Results are made in one thread and freed in another, all at the same time."""
+def test_results_are_freed_in_other_threads(seed: int) -> None:
+    """Several threads make results at the same time, and free those of other threads."""
     expected = [slopes(k) for k in range(4)]
     wrong: list[int] = []
     passed_on: list[list[Tensor]] = []

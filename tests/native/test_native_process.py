@@ -1,4 +1,4 @@
-"""What the compiled kernels do to the process around them: memory, threads, forks."""
+"""The compiled kernels in a process: memory, threads, forks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = needs_native
 
 
 def run(program: str, threads: int = 1) -> str:
-    """What a program prints, in a process of its own."""
+    """Run a program in a new process, and return its output."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program)],
@@ -35,7 +35,7 @@ def run(program: str, threads: int = 1) -> str:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize("solver", ["ForwardBackward()", "Bregman()"])
 def test_shared_transitions_stay_shared(solver: str) -> None:
-    """One matrix per pair would be 8 * 4095 * 64 * 64 * 4 bytes: more than 500 MB."""
+    """A copy of the transitions for each edge would take 8 * 4095 * 64 * 64 * 4 bytes > 500 MB."""
     peak = run(f"""
         import torch, bcrf
 
@@ -93,12 +93,12 @@ FORK = """
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_children_of_a_process_with_threads() -> None:
-    """As data loaders do it: torch gives them one thread."""
+    """A forked child works with one thread, as the workers of torch's data loaders do."""
     assert run(FORK.format(threads=2), threads=2) == "fine\n"
 
 
 def test_calls_from_several_threads() -> None:
-    """Kernels let go of the interpreter, and share nothing."""
+    """Kernels release the GIL and share no state, so that threads can call them in parallel."""
     chains = [problem(seed, [40, 33, 17, 5], 9, "shared", scale=1 + 30 * seed) for seed in range(4)]
 
     def work(k: int) -> list[torch.Tensor]:

@@ -1,4 +1,4 @@
-"""Why there are no compiled kernels: never built, or built and not loadable."""
+"""The reason why the compiled kernels are unavailable: not built, or not loadable."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ print(bcrf.backends()["native"])
 
 @pytest.fixture
 def copied_package(tmp_path: Path) -> Path:
-    """The folder of a copy of the package, without its extension."""
+    """Return the folder of a copy of the package without its extension."""
     source = Path(bcrf.__file__).parent
     ignored = shutil.ignore_patterns("*.so", "*.pyd", "__pycache__", "samples")
     shutil.copytree(source, tmp_path / "bcrf", ignore=ignored)

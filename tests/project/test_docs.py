@@ -85,6 +85,25 @@ def test_tables_of_the_layer_page_are_those_of_the_logs() -> None:
     assert script["updated"](page) == page, "run `python docs/layer_tables.py`"
 
 
+def test_numbers_of_the_readme_are_those_of_the_layer_page() -> None:
+    section = (ROOT / "README.md").read_text(encoding="utf-8").split("## Which layer")[1]
+    table = section.split("\n\n")[1]
+    page = (DOCS / "which-layer.md").read_text(encoding="utf-8")
+    milliseconds = [
+        float(number) / (1000 if unit == "µs" else 1)
+        for number, unit in re.findall(r"\| ([\d.]+) (ms|µs)(?= )", page)
+    ]
+    times = re.findall(r"([\d.]+) ms", table)
+    scores = re.findall(r"\d+\.\d\d(?! ms)", table)
+    launches = re.findall(r"(?:Bregman|exact|pytorch-crf) (\d+(?:,\d{3})*)(?![.\d])", table)
+    assert (len(times), len(scores), len(launches)) == (3, 12, 3)
+    for time in times:
+        digits = len(time.partition(".")[2])
+        assert any(f"{known:.{digits}f}" == time for known in milliseconds), time
+    for number in (*scores, *launches):
+        assert re.search(rf"\| {re.escape(number)} ", page), number
+
+
 def test_architecture_picture_is_that_of_the_code() -> None:
     script = runpy.run_path(str(DOCS / "architecture.py"))
     picture = (DOCS / "architecture.svg").read_text(encoding="utf-8")

@@ -28,14 +28,15 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def top_level_classes(path: Path) -> Iterator[str]:
-    yield from (node.name for node in parsed(path).body if isinstance(node, ast.ClassDef))
+def classes(path: Path) -> Iterator[str]:
+    """Yield the names of all classes, also of those inside functions and other classes."""
+    yield from (node.name for node in ast.walk(parsed(path)) if isinstance(node, ast.ClassDef))
 
 
 def test_no_two_classes_have_one_name():
     places = defaultdict(list)
     for path in [*sources(), *python_files(ROOT / "tests")]:
-        for name in top_level_classes(path):
+        for name in classes(path):
             places[name].append(path.relative_to(ROOT).as_posix())
     repeated = {name: where for name, where in places.items() if len(where) > 1}
     assert not repeated

@@ -124,9 +124,9 @@ def test_shortened_values():
 
 
 def test_a_stream_that_fails_is_named():
-    class Broken(io.BytesIO):
+    class UnreadableStream(io.BytesIO):
         def readline(self, size: int | None = -1, /) -> bytes:
             raise OSError(5, "Input/output error")
 
     with pytest.raises(DataError, match=r"<stdin>: cannot be read: Input/output error"):
-        list(read(Broken(), "text", "<stdin>"))
+        list(read(UnreadableStream(), "text", "<stdin>"))

@@ -29,7 +29,7 @@ def words(task: str = "pos") -> list[list[str]]:
     return [[word for word, _ in sentence] for sentence in pairs(task)]
 
 
-# -------------------------------------------------------------------------------------- there again
+# ------------------------------------------------------------------------------ saving and loading
 
 
 def test_the_tagger_is_part_of_the_library():

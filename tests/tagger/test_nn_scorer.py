@@ -172,7 +172,7 @@ def test_scores_of_forbidden_transitions_are_for_mean_field_only():
     kept = bcrf.MeanField(3, keep_forbidden=True)(chain).tag_marginals
     torch.testing.assert_close(chain.raw_transitions, unconstrained.raw_transitions)
     assert not torch.allclose(kept, bcrf.MeanField(3)(chain).tag_marginals)
-    # Everybody else sees the constrained chain.
+    # All other functions see the constrained chain.
     constrained = unconstrained.constrain(BIO)
     for solver in (bcrf.ForwardBackward(), bcrf.Bregman(5)):
         torch.testing.assert_close(solver(chain).value, solver(constrained).value)

@@ -113,7 +113,11 @@ def test_the_error_of_an_ill_formed_file_names_the_remedy():
     assert "2 of 5 sentences of the file are ill-formed" in message
     assert "`bcrf check --task ner`" in message
     assert "Train with --data.strict false" in message
-    lenient = ner("B-X I-X O", strict=False).annotated(sentences(file))
+    task = ner("B-X I-X O", strict=False)
+    with pytest.warns(
+        UserWarning, match=r"file\.conll:9: .* 2 of 5 sentences .* as conlleval does"
+    ):
+        lenient = task.annotated(sentences(file))
     assert [" ".join(example.labels) for example in lenient] == [
         "B-X B-X O",
         "O B-X",
@@ -125,7 +129,8 @@ def test_the_error_of_an_ill_formed_file_names_the_remedy():
 
 def test_without_strict_ill_formed_files_are_read_as_by_conlleval():
     task = ner("B-X I-X O", strict=False)
-    (first, second) = task.annotated(sentences(column_file("B-X O", "O I-X")))
+    with pytest.warns(UserWarning, match="One sentence of the file is ill-formed; they"):
+        (first, second) = task.annotated(sentences(column_file("B-X O", "O I-X")))
     assert second.labels == ("O", "B-X")
     assert first.labels == ("B-X", "O")
 

@@ -61,7 +61,8 @@ def run(arguments: list[str]) -> int:
 
 def _print(report: Report, limit: int) -> None:
     for file in report.files:
-        print(_summary(file))
+        if file.format is not None or not file.problems:  # otherwise the file cannot be read
+            print(_summary(file))
         if file.tags:
             print(f"  tags: {', '.join(f'{tag} {count}' for tag, count in file.tags.items())}")
     for overlap in report.overlaps:

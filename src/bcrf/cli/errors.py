@@ -1,11 +1,15 @@
-"""Errors that the user can correct, and how they are reported."""
+"""Errors and warnings for the user, and how they are reported."""
 
 from __future__ import annotations
 
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
 
-__all__ = ["UsageError", "UserError", "explain", "import_extra"]
+__all__ = ["UsageError", "UserError", "explain", "import_extra", "one_line_warnings"]
 
 
 class UserError(Exception):
@@ -45,6 +49,18 @@ def explain(error: Exception) -> str | None:
     if isinstance(error, DataError | FetchError | ModelError):
         return str(error)
     return None
+
+
+@contextmanager
+def one_line_warnings() -> Iterator[None]:
+    """Print warnings within the block as one line, without the source line that raised them."""
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        print(f"bcrf: warning: {message}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
 
 
 def import_extra(module: str, extra: str, purpose: str) -> ModuleType:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from .arguments import add_input_format, add_prediction_options, command_parser, use_threads
+from .errors import one_line_warnings
 from .terminal import WIDTH, percent, progress_bar, show_table
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def run(arguments: list[str]) -> int:
     from ..tagger.data import read
     from ..tagger.tasks import check_gold_labels
 
-    with progress_bar() as update:
+    with one_line_warnings(), progress_bar() as update:
         update("loading the model", 0, None)
         tagger = Tagger.load(options.model, options.device)
         update("reading the sentences", 0, None)

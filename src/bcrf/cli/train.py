@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from .arguments import add_threads_option, command_parser, use_threads
 from .config_file import read_config
-from .errors import UsageError, UserError
+from .errors import UsageError, UserError, one_line_warnings
 from .settings import add_settings, nested, read_task_defaults
 from .terminal import Update, percent, progress_bar
 
@@ -66,7 +64,7 @@ def run(arguments: list[str]) -> int:
     from ..tagger.training import train
 
     try:
-        with _one_line_warnings(), progress_bar() as update:
+        with one_line_warnings(), progress_bar() as update:
             display = TrainingDisplay(update, "; raise --training.epochs to continue")
             update("reading the data", 0, None)
             for event in _reporting_setup_errors(train(config, resume=resume, overwrite=overwrite)):
@@ -181,18 +179,6 @@ class TrainingDisplay:
             text = f"epoch {step.epoch}/{self._epochs}  tagging {self._dev_sentences} dev sentences"
         done = (step.epoch - self._first_epoch) * step.steps + step.step
         self._update(text, done, (self._epochs - self._first_epoch + 1) * step.steps)
-
-
-@contextmanager
-def _one_line_warnings() -> Iterator[None]:
-    """Print warnings within the block as one line, without the source line that raised them."""
-
-    def show(message: Warning | str, *_: object, **__: object) -> None:
-        print(f"bcrf: warning: {message}", file=sys.stderr)
-
-    with warnings.catch_warnings():
-        warnings.showwarning = show
-        yield
 
 
 def _reporting_setup_errors(events: Iterator[Event]) -> Iterator[Event]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,6 +27,7 @@ from .task import Example, Metric, WordTask
 __all__ = ["Ner"]
 
 _MODEL_SCHEMES = ("IOB2", "BIOES")
+_LENIENT_RULE = "a label that cannot continue a mention begins a new one"
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Ner(WordTask):
         labels: O, and each prefix of the scheme with each type.
         scheme: the scheme of the model: "IOB2" or "BIOES".
         strict: whether ill-formed labels in a file are an error. Otherwise they are read as
-            conlleval reads them.
+            conlleval reads them, and a warning counts them.
 
     Example:
         >>> import io
@@ -141,8 +143,7 @@ class Ner(WordTask):
         if not all(map(is_fully_labeled, options)):
             return [self._partial(*pair) for pair in zip(sentences, options, strict=True)]
         sequences = [[label for labels in row for label in labels or ()] for row in options]
-        if self.strict:
-            _check_well_formed(sentences, sequences)
+        _check_well_formed(sentences, sequences, self.strict)
         return [
             Example(
                 sentence.words,
@@ -185,17 +186,23 @@ class Ner(WordTask):
         return LabelRules(self.labels, self.structure)
 
 
-def _check_well_formed(sentences: list[Sentence], sequences: list[list[str]]) -> None:
-    """Raise DataError at the first label that violates the scheme of the file."""
+def _check_well_formed(sentences: list[Sentence], sequences: list[list[str]], strict: bool) -> None:
+    """Raise DataError at the first label that violates the scheme of the file, or warn of it."""
     detected = detect_scheme(sequences)
+    count = detected.num_violated
+    of_file = f"{count} of {len(sentences)} sentences of the file are ill-formed"
+    if count == 1:
+        of_file = "One sentence of the file is ill-formed"
     for sentence, labels, position in zip(sentences, sequences, detected.violations, strict=True):
-        if position is not None:
-            count = detected.num_violated
-            of_file = f"{count} of {len(sentences)} sentences of the file are"
+        if position is None:
+            continue
+        violation = describe_violation(labels, position, detected.name)
+        if strict:
             raise sentence.error(
                 position,
-                f"{describe_violation(labels, position, detected.name)}. "
-                f"{of_file if count > 1 else 'One sentence of the file is'} ill-formed "
-                "(`bcrf check --task ner` lists all). Train with --data.strict false to read such "
-                "labels as conlleval does: a label that cannot continue a mention begins a new one",
+                f"{violation}. {of_file} (`bcrf check --task ner` lists all). Train with "
+                f"--data.strict false to read such labels as conlleval does: {_LENIENT_RULE}",
             )
+        warning = f"{violation}. {of_file}; they are read as conlleval does: {_LENIENT_RULE}"
+        warnings.warn(str(sentence.error(position, warning)), stacklevel=4)
+        return

@@ -43,7 +43,7 @@ class DataConfig:
         spaces: segmentation: whether a space is a "boundary" of words, or a "token" that may be
             part of a word; "auto" chooses "token" if a training word contains a space.
         scheme: ner: tag scheme of the network, "IOB2" or "BIOES".
-        strict: ner: whether ill-formed labels in a file are an error.
+        strict: ner: whether ill-formed labels in a file are an error, or a warning.
         lowercase: whether the network reads words in lower case (the characters of words are never
             changed).
         min_count: how often a word must occur to get an embedding of its own.
