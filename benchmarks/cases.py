@@ -13,6 +13,7 @@ import bcrf
 __all__ = [
     "CASES",
     "LINEAR",
+    "MAIN",
     "PAIRS",
     "PENALTY",
     "QUICK",
@@ -78,6 +79,9 @@ CASES: dict[str, BenchmarkCase] = {
         BenchmarkCase(32, 40, 64, constraints=True),
     )
 }
+MAIN = ("32x64x17",)
+"""The shape at which most requirements are judged."""
+
 QUICK = ("1x30x17", "32x30x17")
 LINEAR = (BenchmarkCase(4, 256, 17), BenchmarkCase(4, 2048, 17))
 

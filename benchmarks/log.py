@@ -17,9 +17,9 @@ Row = dict[str, Any]
 class BenchmarkLog:
     """A JSONL file of several runs.
 
-    The field `row` is the kind of a row: "start", "speed", "growth", "depth", "memory", "tagging",
-    "launches", "model", "kernel", "threads" or "end". Other fields name the run, the commit and the
-    command.
+    The field `row` is the kind of a row: "start", "speed", "overhead", "growth", "depth", "memory",
+    "tagging", "launches", "model", "kernel", "threads" or "end". Other fields name the run, the
+    commit and the command.
 
     Args:
         path: path of the file; the file need not exist yet.

@@ -11,8 +11,9 @@ from measurement.markdown import count_threads, fill_template, table
 from .cases import CASES, PAIRS, PENALTY, TASKS
 from .depth import BATCH, TAGS
 from .log import Row
+from .overhead import OVERHEADS
 from .plot import draw
-from .requirements import OVERHEADS, verdicts
+from .requirements import verdicts
 from .run_results import BenchmarkResults, Group, duration, microseconds, times
 from .systems import SYSTEMS
 
@@ -181,26 +182,30 @@ def _viterbi_or_certified(found: BenchmarkResults) -> Iterator[str]:
 
 def _layers(found: BenchmarkResults) -> Iterator[str]:
     """Yield the section on the time that the layers add to `bcrf.loss`, at all shapes."""
-    measured = [case for case in CASES if any(group[0] == case for group in found.groups)]
+    measured = list(dict.fromkeys(row["case"] for row in found.of("overhead")))
     rows = []
-    for overhead in OVERHEADS:
+    for overhead in OVERHEADS if measured else ():
         for threads in found.threads:
-            added = [
-                found.difference((case, "shared", "loss", threads), overhead.layer, overhead.base)
-                for case in measured
+            cells = [
+                _overhead_cell(found.overhead(case, overhead.layer, threads)) for case in measured
             ]
-            if any(one is not None for one in added):
-                cells = ["–" if one is None else microseconds(one) for one in added]
-                rows.append([overhead.layer, overhead.base, count_threads(threads), *cells])
+            rows.append([overhead.layer, overhead.base, count_threads(threads), *cells])
     if not rows:
         return
     yield "## Overhead of the layers\n"
     yield (
-        "Median time of the loss + gradient of a layer, minus that of `bcrf.loss` on the same "
-        "scores and sentence lengths. The layer also converts the mask, or the tags -100, to "
-        "lengths. In the BIES shape both apply constraints.\n"
+        "Time of the loss + gradient of a layer, minus that of `bcrf.loss` on the same scores and "
+        "sentence lengths: median [quartiles] of the differences of alternating calls. The layer "
+        "also converts the mask, or the tags -100, to lengths. In the BIES shape both apply "
+        "constraints.\n"
     )
     yield table(["layer", "compared with", "threads", *measured], rows, left=3)
+
+
+def _overhead_cell(row: Row | None) -> str:
+    if row is None or "median" not in row:
+        return "–"
+    return f"{microseconds(row['median'])} [{1e6 * row['low']:,.0f}, {1e6 * row['high']:,.0f}]"
 
 
 def _times(found: BenchmarkResults) -> Iterator[str]:

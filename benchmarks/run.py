@@ -1,4 +1,4 @@
-"""Measure speed, growth, depth, memory and tagging, and write the page.
+"""Measure speed, overheads, growth, depth, memory and tagging, and write the page.
 
     python -m benchmarks                # measure everything, log it, and write docs/benchmarks.md
     python -m benchmarks --resume       # continue the last run
@@ -32,6 +32,7 @@ from .cases import CASES, PAIRS, QUICK, TASKS, BenchmarkCase, make_problem
 from .depth import depths
 from .log import BenchmarkLog, Row
 from .memory import growth, memory
+from .overhead import measure_overheads
 from .systems import SYSTEMS, System, brief
 from .systems.ours import auto_backend
 from .tagging import tagging
@@ -46,7 +47,7 @@ PAGES = {
     "cpu": ROOT.parent / "docs" / "benchmarks.md",
     "cuda": ROOT.parent / "docs" / "benchmarks-gpu.md",
 }
-PARTS = ("speed", "growth", "depth", "memory", "tagging")
+PARTS = ("speed", "overhead", "growth", "depth", "memory", "tagging")
 
 
 def measure_group(
@@ -172,6 +173,7 @@ def measure(options: argparse.Namespace, log: BenchmarkLog) -> str:
     if "speed" in options.parts:
         _speed(options, log, run, done)
     others: dict[str, Callable[[], Iterable[Row]]] = {
+        "overhead": lambda: measure_overheads(options.plan, options.threads, options.cases),
         "growth": lambda: growth(options.plan, options.threads),
         "depth": depths,
         "memory": memory,

@@ -74,10 +74,11 @@ class BenchmarkResults:
         above, below = self.seconds(group, slower), self.seconds(group, faster)
         return None if above is None or below is None else above / below
 
-    def difference(self, group: Group, slower: str, faster: str) -> float | None:
-        """Return the seconds by which `slower` exceeds `faster`; None if one was not timed."""
-        above, below = self.seconds(group, slower), self.seconds(group, faster)
-        return None if above is None or below is None else above - below
+    def overhead(self, case: str, layer: str, threads: int) -> Row | None:
+        """Return the seconds that a layer adds to `bcrf.loss`; None if that was not measured."""
+        wanted = {"case": case, "layer": layer, "threads": threads}
+        rows = self.of("overhead")
+        return next((row for row in rows if wanted.items() <= row.items()), None)
 
     def faster_systems(self) -> Iterator[tuple[Group, str, str, float]]:
         """Yield (group, ours, rival, ratio) where one of our systems takes longer than a rival."""

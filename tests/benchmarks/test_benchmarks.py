@@ -17,7 +17,8 @@ from benchmarks.cases import CASES, PAIRS, PENALTY, TASKS, BenchmarkCase, make_p
 from benchmarks.depth import OURS, DepthCounter, depths, fake_depth
 from benchmarks.log import BenchmarkLog
 from benchmarks.memory import peak_added
-from benchmarks.requirements import OVERHEADS, REQUIREMENTS, verdicts
+from benchmarks.overhead import OVERHEADS, measure_overheads
+from benchmarks.requirements import REQUIREMENTS, verdicts
 from benchmarks.run import describe_run, describe_systems
 from benchmarks.run_results import BenchmarkResults, duration
 from benchmarks.systems import SYSTEMS, System, brief
@@ -227,13 +228,15 @@ def synthetic_log(path: Path, factor: float = 1.0, name: str = "r1", **facts: st
         rows = []
         for system in SYSTEMS.values():
             seconds = SECONDS[system.role] * (factor if system.role == "ours" else 1.0)
-            if system.name.startswith("bcrf."):
-                seconds *= 1.01  # the overhead of a layer
             numbers = {"median": seconds, "low": seconds, "high": seconds, "samples": 15}
             does = system.loss if task == "loss" else system.decode
             fact = numbers if does and pairs in system.pairs else {"error": "cannot | does not"}
             rows.append({**about, "system": system.name, **fact})
         log.append(name, "speed", rows)
+    for case, overhead, count in itertools.product(CASES, OVERHEADS, (1, 2)):
+        about = {"case": case, "layer": overhead.layer, "base": overhead.base, "threads": count}
+        seconds = {"median": 1e-5 * factor, "low": 9e-6 * factor, "high": 1.2e-5 * factor}
+        log.append(name, "overhead", [{**about, **seconds, "rounds": 15}])
     growth = {"system": "crf", "task": "loss", "threads": 1, "cases": ["4x256x17", "4x2048x17"]}
     log.append(name, "growth", [{**growth, "seconds": [1.0, 8.5 * factor]}])
     log.append(name, "memory", [{"system": "crf", "case": "8x4096x64", "bytes": 5e7 * factor}])
@@ -263,9 +266,19 @@ def test_the_overhead_of_the_layers_is_judged_and_shown(tmp_path):
     assert again[text].passed == {1: False, 2: False}
     assert again[constrained].passed == {1: True, 2: True}
     page = report.text(log.rows())
-    assert "| bcrf.CRF | crf | 1 thread | 10 µs | 10 µs |" in page
+    assert "| bcrf.CRF | crf | 1 thread | 10 µs [9, 12] | 10 µs [9, 12] |" in page
     assert {overhead.layer for overhead in OVERHEADS} <= set(SYSTEMS)
     assert {overhead.base for overhead in OVERHEADS} <= set(SYSTEMS)
+
+
+def test_overheads_are_differences_of_alternating_calls():
+    plan = SamplingPlan(budget=0.0, least=3)
+    rows = list(measure_overheads(plan, [1], ["1x30x17"]))
+    assert [row["layer"] for row in rows] == [overhead.layer for overhead in OVERHEADS]
+    for row in rows:
+        assert (row["case"], row["threads"], row["rounds"]) == ("1x30x17", 1, 3)
+        assert row["low"] <= row["median"] <= row["high"]
+        assert abs(row["median"]) < 0.1  # a difference, not the time of a call
 
 
 def test_a_missing_rival_leaves_a_requirement_open(tmp_path):
