@@ -28,7 +28,16 @@ from measurement.markdown import table
 if TYPE_CHECKING:
     from bcrf.kernels.triton.arguments import Build
 
-__all__ = ["DTYPES", "TAGS", "TARGETS", "BuildReport", "compile_kernel", "compile_kernels", "main"]
+__all__ = [
+    "DTYPES",
+    "TAGS",
+    "TARGETS",
+    "BuildReport",
+    "all_builds",
+    "compile_kernel",
+    "compile_kernels",
+    "main",
+]
 
 TAGS = (9, 17, 32, 64, 128)
 DTYPES = ("fp32", "fp64")
@@ -85,7 +94,7 @@ def compile_kernels(
 
     Numbers of tags with the same blocks have the same code, which is compiled once.
     """
-    for build in _all_builds():
+    for build in all_builds():
         for shared in (True, False):
             for dtype in dtypes:
                 for target in targets:
@@ -103,7 +112,8 @@ def _compile_for_tags(
         yield replace(known[code], tags=num_tags)
 
 
-def _all_builds() -> list[Build]:
+def all_builds() -> list[Build]:
+    """Return how to compile each kernel of the backend "triton"."""
     names = (f"bcrf.kernels.triton.{name}" for name in _MODULES)
     return [build for name in names for build in importlib.import_module(name).BUILDS]
 

@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks import gpu
 from benchmarks.gpu_model import Estimate, estimate_fused
-from benchmarks.launches import OURS, launches
-from benchmarks.log import BenchmarkLog
+from benchmarks.launches import LENGTHS, OURS, launches
+from benchmarks.log import BenchmarkLog, Row
 
 KERNELS = [
     {
@@ -74,3 +74,26 @@ def test_estimates() -> None:
     assert long > 10 * short  # one step after another
     short, long = (estimate_fused("bregman", 8, n, 17).seconds for n in (64, 4096))
     assert long < 10 * short  # tiles run at the same time
+
+
+def published() -> list[Row]:
+    log = BenchmarkLog(gpu.LOG)
+    return log.rows(log.last_run(finished=True))
+
+
+def test_the_page_shows_the_log() -> None:
+    """Write it again with `python -m benchmarks.gpu --report`."""
+    assert gpu.PAGE.read_text() == gpu.page(published())
+
+
+def test_the_published_counts_are_those_of_the_code() -> None:
+    """Count again with `make gpu-page ARGS=--counts`."""
+    logged = {
+        (row["system"], row["length"]): row["launches"]
+        for row in published()
+        if row["row"] == "launches" and row["ours"]
+    }
+    found = {
+        (row["system"], row["length"]): row["launches"] for row in launches(LENGTHS, only=OURS)
+    }
+    assert found == logged

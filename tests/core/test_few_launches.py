@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 import bcrf
 from bcrf import Bregman, ForwardBackward, LinearChain, Solver, Structure
 from bcrf.kernels import few_launches
-from bcrf.kernels.few_launches import liveness, scratch
+from bcrf.kernels.few_launches import liveness, product_tree, scratch
 from bcrf.kernels.folded_chain import fold
 from measurement.launches import LaunchCounter
 from tests.comparing import DTYPES, answers, any_path, assert_same, check_dual, problem
@@ -373,6 +373,18 @@ def test_decoding_needs_one_temporary() -> None:
     with peak_memory() as memory:
         bcrf.decode(Bregman(backend="few_launches"), chain, temperature=0.1)
     assert BLOCK < memory.peak < 1.5 * BLOCK
+
+
+def test_the_search_for_live_tags_needs_one_tree() -> None:
+    """Of matrices [T, T], in float16 on CUDA; it is gone before the projections begin."""
+    _, gold, scores = big_chain()
+    chain = LinearChain(*scores, [N] * BATCH)  # not declared finite
+    tree = 2 * product_tree.num_leaves(N - 1) * BATCH * TAGS**2 * 4
+    with peak_memory() as memory:
+        value = bcrf.loss(few()["bregman"], chain, gold)
+        assert tree < memory.peak < tree + 1.5 * BLOCK
+        assert memory.alive() < 0.3 * BLOCK
+        torch.autograd.grad(value.sum(), scores)
 
 
 def test_larger_temporaries_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,8 +37,9 @@ def run(probe: str) -> Any:
     reason="the extra `test` installs triton on Linux for x86_64 only",
 )
 def test_the_tests_of_the_kernels_run() -> None:
-    """Without triton they would all be skipped, and CI would be green."""
+    """Without triton or its interpreter all would be skipped, and CI would be green."""
     assert triton_support.UNAVAILABLE is None
+    assert triton_support.INTERPRETED, "run the tests without TRITON_INTERPRET=0"
     assert importlib.util.find_spec("triton") is not None
 
 

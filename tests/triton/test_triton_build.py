@@ -41,15 +41,20 @@ FEW = {
 }
 
 
-def compiled(*arguments: str) -> Sequence[dict[str, Any]]:
-    """The rows that the command prints in a process that compiles."""
+def json_lines(*arguments: str) -> list[Any]:
+    """The lines of JSON that Python prints with these arguments in a process that compiles."""
     inherited = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    command = [sys.executable, "-m", "benchmarks.triton_build", "--json", *arguments]
+    command = [sys.executable, *arguments]
     done = subprocess.run(
         command, cwd=ROOT, env=inherited, capture_output=True, text=True, timeout=900
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def compiled(*arguments: str) -> Sequence[dict[str, Any]]:
+    """The rows that the command prints."""
+    return json_lines("-m", "benchmarks.triton_build", "--json", *arguments)
 
 
 def check(rows: Sequence[dict[str, Any]], combinations: int) -> None:
@@ -84,3 +89,28 @@ def test_the_interpreter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     with pytest.raises(SystemExit, match="without it"):
         main([])
+
+
+AMD = """
+import importlib, json
+import torch
+torch.version.hip = "6.0"  # as torch for AMD devices has it: some options are for NVIDIA's compiler
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from benchmarks.triton_build import all_builds
+
+for build in all_builds():
+    signature, constants, options = build.arguments("fp32", 17, True)
+    source = ASTSource(build.kernel, signature, constants)
+    target = GPUTarget("hip", "gfx90a", 64)
+    code = triton.compile(source, target=target, options=options).asm["hsaco"]
+    print(json.dumps([build.name, len(code)]))
+"""
+
+
+@pytest.mark.slow
+def test_every_kernel_compiles_for_amd() -> None:
+    rows = json_lines("-c", AMD)
+    assert {name for name, _ in rows} == FEW
+    assert all(size for _, size in rows)
