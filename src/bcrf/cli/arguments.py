@@ -17,6 +17,7 @@ __all__ = [
     "add_threads_option",
     "command_parser",
     "one_of",
+    "probability",
     "use_threads",
     "whole_number",
 ]
@@ -110,6 +111,17 @@ def whole_number(least: int | None = None) -> Callable[[str], int]:
         return number
 
     return parse
+
+
+def probability(text: str) -> float:
+    """Return the number from 0 to 1 in a text; raise ArgumentTypeError for any other text."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, got {text!r}")
+    return number
 
 
 def add_input_format(parser: argparse.ArgumentParser, option: str, files: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 import warnings
@@ -28,6 +29,7 @@ that an optional setting is not set.
 
   bcrf train configs/pos.toml --training.epochs 3
   bcrf train --output runs/en --data.train train.conllu --data.dev dev.conllu
+  bcrf train --init-from runs/en --output runs/mine --data.train mine.conllu
 """
 
 
@@ -47,6 +49,14 @@ def run(arguments: list[str]) -> int:
     )
     parser.add_argument(
         "--overwrite", action="store_true", help="start again, and replace the run in OUTPUT"
+    )
+    parser.add_argument(
+        "--init-from",
+        metavar="MODEL",
+        dest="training.init_from",
+        default=argparse.SUPPRESS,
+        help="fine-tune the model in this folder: begin with its weights and settings, and add the "
+        "new tags and words (the same as --training.init_from)",
     )
     add_threads_option(parser)
     add_settings(parser)
@@ -71,6 +81,7 @@ def run(arguments: list[str]) -> int:
             update("reading the data", 0, None)
             for event in _reporting_setup_errors(train(config, resume=resume, overwrite=overwrite)):
                 display.show(event)
+        _print_next_steps(config)
     except KeyboardInterrupt:
         print(
             f"bcrf: stopped; the completed epochs are in {config.output}; continue with --resume",
@@ -78,6 +89,14 @@ def run(arguments: list[str]) -> int:
         )
         raise
     return 0
+
+
+def _print_next_steps(config: Config) -> None:
+    file = config.data.dev or "FILE"
+    print(
+        f"next: bcrf evaluate {config.output} {file} --report {config.output}/report\n"
+        f"      bcrf tag {config.output} FILE"
+    )
 
 
 def load_config(path: str | None, given: dict[str, Any]) -> Config:
