@@ -16,6 +16,7 @@ __all__ = [
     "add_prediction_options",
     "add_threads_option",
     "command_parser",
+    "decoder_name",
     "one_of",
     "probability",
     "use_threads",
@@ -147,7 +148,7 @@ def add_prediction_options(parser: argparse.ArgumentParser, several_decoders: bo
     parser.add_argument(
         "--decoder",
         metavar="NAME",
-        type=_decoder,
+        type=decoder_name,
         action="append" if several_decoders else "store",
         help="viterbi, certified, unstructured, mean_field-K, bregman-K (the paper's projections) "
         "or bregman-K-relaxed, each with K iterations (default: the model's decoder)"
@@ -192,7 +193,8 @@ def use_threads(threads: int | None) -> None:
         torch.set_num_threads(threads)
 
 
-def _decoder(name: str) -> str:
+def decoder_name(name: str) -> str:
+    """Return the name of a decoder; raise ArgumentTypeError for any other text."""
     from ..tagger.model_folder.limits import check_methods
     from ..tagger.nn import check_decoder
 
