@@ -21,8 +21,8 @@ def counts(seed: int, sentences: int = 40) -> torch.Tensor:
 def test_the_interval_of_words_is_that_of_the_binomial_distribution():
     """Sentences of one word: a resample is a binomial random number."""
     rows = torch.tensor([[1.0, 1.0]] * 40 + [[0.0, 1.0]] * 10)
-    low, high = bootstrap_interval(rows, resamples=20_000, level=0.9)
-    exact = stats.binom(50, 0.8).ppf([0.05, 0.95]) / 50
+    low, high = bootstrap_interval(rows, resamples=20_000)
+    exact = stats.binom(50, 0.8).ppf([0.025, 0.975]) / 50
     assert (low, high) == pytest.approx(tuple(exact), abs=1e-9)
 
 

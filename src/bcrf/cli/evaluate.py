@@ -83,6 +83,10 @@ def run(arguments: list[str]) -> int:
         warning = check_gold_labels(tagger.task, examples, options.file)
         if warning is not None:
             print(f"bcrf: warning: {warning}", file=sys.stderr)
+        if options.report is not None:
+            from ..tagger.report import check_report_folder
+
+            check_report_folder(options.report)
         evaluations = []
         for decoder in options.decoder or [tagger.decoder]:
             update(f"tagging {len(examples)} sentences, decoder {decoder}", 0, None)
@@ -107,11 +111,9 @@ def _report(
 ) -> dict[str, Any]:
     """Build the report, and write it if the options name a folder."""
     from ..tagger import Tagger
-    from ..tagger.report import System, build_report, check_report_folder, write_report
+    from ..tagger.report import System, build_report, write_report
     from ..tagger.tasks import check_gold_labels
 
-    if options.report is not None:
-        check_report_folder(options.report)
     system = System(options.model, tagger, examples, (options.decoder or [None])[0], options.repair)
     other = None
     if options.against is not None:

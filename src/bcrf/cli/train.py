@@ -81,7 +81,8 @@ def run(arguments: list[str]) -> int:
             update("reading the data", 0, None)
             for event in _reporting_setup_errors(train(config, resume=resume, overwrite=overwrite)):
                 display.show(event)
-        _print_next_steps(config)
+        if display.is_finished:  # under torchrun, only the main process gets events
+            _print_next_steps(config)
     except KeyboardInterrupt:
         print(
             f"bcrf: stopped; the completed epochs are in {config.output}; continue with --resume",
@@ -144,6 +145,7 @@ class TrainingDisplay:
         self._epochs = 0
         self._dev_sentences = 0
         self._loss: float | None = None
+        self.is_finished = False
 
     def show(self, event: Event) -> None:
         """Show one event of `bcrf.tagger.training.train`."""
@@ -166,6 +168,7 @@ class TrainingDisplay:
                     f"time {event.seconds + event.dev_seconds:.1f} s{best}"
                 )
             case Finished():
+                self.is_finished = True
                 dev_score = event.best_score
                 score = "" if dev_score is None else f", {percent(dev_score)} on dev"
                 print(

@@ -2,6 +2,10 @@
 
 __all__ = ["STYLE"]
 
+# Shares of the colour in the background of a cell, in percent. Text has a contrast of at least 4.5
+# on all of them, in the light and the dark scheme; between 50 and 95 it would have less.
+_SHARES = (7, 14, 21, 28, 35, 42, 50, 95, 98, 100)
+
 STYLE = """
 :root { color-scheme: light dark; --page: #fff; --text: #1c2430; --soft: #586374; --line: #d5dbe3;
   --box: #f5f7fa; --link: #0b5cad; --right: #1a7f4b; --wrong: #b5400f; --mark: #ffe9a8;
@@ -80,10 +84,10 @@ footer { margin-top: 3rem; padding-bottom: 2rem; color: var(--soft); font-size: 
 """.replace(
     "HEAT_LEVELS",
     "\n".join(
-        f".{kind}{level} {{ background: color-mix(in srgb, var(--{color}) {10 * level}%, "
-        f"var(--page));{' color: var(--on-strong);' if level > 6 else ''} }}"
+        f".{kind}{level} {{ background: color-mix(in srgb, var(--{color}) {share}%, var(--page));"
+        f"{' color: var(--on-strong);' if share > 50 else ''} }}"
         for kind, color in (("g", "right"), ("r", "wrong"))
-        for level in range(1, 11)
+        for level, share in enumerate(_SHARES, start=1)
     ),
 )
 """Cells of the confusion matrix have the classes g1 to g10 (right) and r1 to r10 (wrong)."""

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .. import Tagger, Vocabularies
+from .. import ModelError, Tagger, Vocabularies
 from ..data import Vocabulary
 from ..model_folder.description import locate, read_description
 from ..nn import (
@@ -47,8 +47,15 @@ _FREE = ("dropout", "layer_dropout", "unknown_rate", "objective", "temperature",
 
 
 def inherited_settings(path: str) -> dict[str, dict[str, Any]]:
-    """Return the settings of a saved model that a fine-tuning takes over: data, model, decoding."""
-    values = read_description(locate(Path(path))).values
+    """Return the settings of a saved model that a fine-tuning takes over: data, model, decoding.
+
+    Raises:
+        ModelError: the folder holds no model.
+    """
+    try:
+        values = read_description(locate(Path(path))).values
+    except ModelError as error:
+        raise ModelError(f"training.init_from: {error}") from error
     data = {name: value for name, value in values["task"].items() if name != "labels"}
     words = values["vocabularies"].get("words")
     if words is not None:
