@@ -180,10 +180,11 @@ def test_fine_tuning_with_new_tags_ends_with_the_next_commands(model, tmp_path, 
     options += ["--data.dev", str(path), "--training.epochs", "1", "--training.device", "cpu"]
     assert main(["train", *options]) == 0
     shown = capsys.readouterr().out.splitlines()
-    assert shown[-2:] == [
-        f"next: bcrf evaluate {output} {path} --report {output}/report",
-        f"      bcrf tag {output} FILE",
-    ]
+    commands = (
+        f"bcrf evaluate {output} {path} --report {output}/report",
+        f"bcrf tag {output} FILE",
+    )
+    assert shown[-1] == f"next: {commands[0]}, or {commands[1]}"
     assert Tagger.load(output).labels == ("DET", "NOUN", "VERB", "ARTICLE")
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from bcrf.tagger import Tagger
 from bcrf.tagger.data import read
-from bcrf.tagger.report import System, build_report, render_page, write_report
+from bcrf.tagger.report import TaggingSystem, build_report, render_page, write_report
 from tests.tagger_cases import config, pairs, run, trained, write
 
 TASKS = ["pos", "segmentation", "ner"]
@@ -33,8 +33,8 @@ def files(tmp_path_factory) -> dict[str, Path]:
     return {task: write(tmp_path_factory.mktemp("data"), task) for task in TASKS}
 
 
-def system(tagger: Tagger, file: Path, name: str = "model", **options) -> System:
-    return System(name, tagger, tagger.task.annotated(list(read(file))), **options)
+def system(tagger: Tagger, file: Path, name: str = "model", **options) -> TaggingSystem:
+    return TaggingSystem(name, tagger, tagger.task.annotated(list(read(file))), **options)
 
 
 @pytest.fixture(scope="module")
@@ -344,7 +344,7 @@ def test_a_file_without_errors_has_a_page(tmp_path):
         dataclasses.replace(example, labels=tagged.labels)
         for example, tagged in zip(examples, tagger.tag_examples(examples), strict=True)
     ]
-    report = build_report(System("perfect", tagger, perfect))
+    report = build_report(TaggingSystem("perfect", tagger, perfect))
     assert report["scores"][0]["value"] == 1
     assert "There are no errors." in render_page(report)
 

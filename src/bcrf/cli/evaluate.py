@@ -111,10 +111,12 @@ def _report(
 ) -> dict[str, Any]:
     """Build the report, and write it if the options name a folder."""
     from ..tagger import Tagger
-    from ..tagger.report import System, build_report, write_report
+    from ..tagger.report import TaggingSystem, build_report, write_report
     from ..tagger.tasks import check_gold_labels
 
-    system = System(options.model, tagger, examples, (options.decoder or [None])[0], options.repair)
+    system = TaggingSystem(
+        options.model, tagger, examples, (options.decoder or [None])[0], options.repair
+    )
     other = None
     if options.against is not None:
         update("loading the other model", 0, None)
@@ -124,10 +126,10 @@ def _report(
         if rival.task.name == tagger.task.name:  # otherwise `build_report` raises
             check_gold_labels(rival.task, rival_examples, options.file)
         decoder = options.against_decoder
-        other = System(options.against, rival, rival_examples, decoder, options.repair)
+        other = TaggingSystem(options.against, rival, rival_examples, decoder, options.repair)
     elif options.against_decoder is not None:
         decoder = options.against_decoder
-        other = System(options.model, tagger, examples, decoder, options.repair)
+        other = TaggingSystem(options.model, tagger, examples, decoder, options.repair)
     update("building the report", 0, None)
     try:
         report = build_report(system, other, file=options.file)

@@ -93,10 +93,9 @@ def run(arguments: list[str]) -> int:
 
 
 def _print_next_steps(config: Config) -> None:
-    file = config.data.dev or "FILE"
+    output, file = config.output, config.data.dev or "FILE"
     print(
-        f"next: bcrf evaluate {config.output} {file} --report {config.output}/report\n"
-        f"      bcrf tag {config.output} FILE"
+        f"next: bcrf evaluate {output} {file} --report {output}/report, or bcrf tag {output} FILE"
     )
 
 

@@ -4,13 +4,13 @@
 page that needs no network and no script.
 """
 
-from .build import System, build_report
+from .build import TaggingSystem, build_report
 from .page import render_page
 from .resampling import approximate_randomisation, bootstrap_interval, paired_interval
 from .writing import check_report_folder, write_report
 
 __all__ = [
-    "System",
+    "TaggingSystem",
     "approximate_randomisation",
     "bootstrap_interval",
     "build_report",

@@ -21,14 +21,14 @@ from .measures import rounded
 from .outcomes import Outcome, collect_outcomes
 from .resampling import LEVEL, RESAMPLES, ROUNDS, approximate_randomisation, paired_interval
 
-__all__ = ["System", "build_report"]
+__all__ = ["TaggingSystem", "build_report"]
 
 CERTIFIER = "certified-10"
 """The decoder whose share of certified sentences is reported."""
 
 
 @dataclass(frozen=True)
-class System:
+class TaggingSystem:
     """A tagger with a decoder, and the sentences that it is evaluated on.
 
     Args:
@@ -39,9 +39,9 @@ class System:
 
     Example (`tagger` and `file` as in `Tagger`):
         >>> from bcrf.tagger.data import read
-        >>> from bcrf.tagger.report import System
+        >>> from bcrf.tagger.report import TaggingSystem
         >>> examples = tagger.task.annotated(list(read(file)))
-        >>> System("small", tagger, examples).used_decoder
+        >>> TaggingSystem("small", tagger, examples).used_decoder
         'viterbi'
     """
 
@@ -63,7 +63,7 @@ class System:
 
 
 def build_report(
-    system: System, other: System | None = None, *, file: str = "", seed: int = 0
+    system: TaggingSystem, other: TaggingSystem | None = None, *, file: str = "", seed: int = 0
 ) -> dict[str, Any]:
     """Return a report as nested plain values, which JSON can hold.
 
@@ -78,9 +78,9 @@ def build_report(
 
     Example (`tagger` and `file` as in `Tagger`):
         >>> from bcrf.tagger.data import read
-        >>> from bcrf.tagger.report import System, build_report
+        >>> from bcrf.tagger.report import TaggingSystem, build_report
         >>> examples = tagger.task.annotated(list(read(file)))
-        >>> report = build_report(System("small", tagger, examples))
+        >>> report = build_report(TaggingSystem("small", tagger, examples))
         >>> report["scores"][0]["name"], report["scores"][0]["value"]
         ('accuracy', 1.0)
     """
@@ -112,13 +112,13 @@ def build_report(
     return report
 
 
-def _outcomes(system: System) -> list[Outcome]:
+def _outcomes(system: TaggingSystem) -> list[Outcome]:
     return list(
         collect_outcomes(system.tagger, system.examples, system.used_decoder, system.used_repair)
     )
 
 
-def _describe(system: System, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def _describe(system: TaggingSystem, outcomes: Sequence[Outcome]) -> dict[str, Any]:
     tagger = system.tagger
     return {
         "name": system.name,
@@ -131,7 +131,7 @@ def _describe(system: System, outcomes: Sequence[Outcome]) -> dict[str, Any]:
     }
 
 
-def _calibration(system: System, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def _calibration(system: TaggingSystem, outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """Return the calibration; with a fitted temperature, also that of the raw probabilities."""
     found = measures.calibration(outcomes)
     temperature = system.tagger.probability_temperature
@@ -148,7 +148,7 @@ def _calibration(system: System, outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def _certified(system: System) -> dict[str, Any]:
+def _certified(system: TaggingSystem) -> dict[str, Any]:
     """Return how many sentences certified decoding proves; very long sentences are not tried."""
     decode = named_decoder(parse_decoder(CERTIFIER))
     tried = [e for e in system.examples if 0 < len(e) <= LONGEST_WHOLE]
@@ -166,7 +166,7 @@ def _certified(system: System) -> dict[str, Any]:
 
 
 def _comparison(
-    system: System, other: System, outcomes: Sequence[Outcome], seed: int
+    system: TaggingSystem, other: TaggingSystem, outcomes: Sequence[Outcome], seed: int
 ) -> dict[str, Any]:
     others = _outcomes(other)
     _check_same_gold(system, other, outcomes, others)
@@ -198,7 +198,7 @@ def _comparison(
 
 
 def _check_same_gold(
-    system: System, other: System, first: Sequence[Outcome], second: Sequence[Outcome]
+    system: TaggingSystem, other: TaggingSystem, first: Sequence[Outcome], second: Sequence[Outcome]
 ) -> None:
     for one, two in zip(first, second, strict=True):
         if one.gold_keys != two.gold_keys:

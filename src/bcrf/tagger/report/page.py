@@ -49,9 +49,9 @@ def render_page(report: Values) -> str:
 
     Example (`tagger` and `file` as in `Tagger`):
         >>> from bcrf.tagger.data import read
-        >>> from bcrf.tagger.report import System, build_report, render_page
+        >>> from bcrf.tagger.report import TaggingSystem, build_report, render_page
         >>> examples = tagger.task.annotated(list(read(file)))
-        >>> render_page(build_report(System("small", tagger, examples))).splitlines()[0]
+        >>> render_page(build_report(TaggingSystem("small", tagger, examples))).splitlines()[0]
         '<!doctype html>'
     """
     sections = [section for section in _sections(report) if section is not None]

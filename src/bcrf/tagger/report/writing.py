@@ -39,9 +39,9 @@ def write_report(report: Mapping[str, Any], folder: str | os.PathLike[str]) -> P
 
     Example (`tagger` and `file` as in `Tagger`):
         >>> from bcrf.tagger.data import read
-        >>> from bcrf.tagger.report import System, build_report, write_report
+        >>> from bcrf.tagger.report import TaggingSystem, build_report, write_report
         >>> examples = tagger.task.annotated(list(read(file)))
-        >>> write_report(build_report(System("small", tagger, examples)), "report").name
+        >>> write_report(build_report(TaggingSystem("small", tagger, examples)), "report").name
         'report.html'
     """
     path = Path(folder)
