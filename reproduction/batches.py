@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from bcrf.chain import LinearChain
 from bcrf.tagger import Tagger
-from bcrf.tagger.data import LengthBatches
+from bcrf.tagger.prediction.chains import BATCH_TOKENS, iterate_chains
 from bcrf.tagger.tasks import Example
 
 __all__ = ["chains"]
 
-_BATCH_TOKENS = 4096
+_BATCH_TOKENS = BATCH_TOKENS
 
 
 def chains(
@@ -22,9 +22,5 @@ def chains(
     Args:
         tokens: maximum number of tokens in a batch, including padding; None: 4096.
     """
-    tagger.model.eval()
-    inputs = [tagger.reader(example.tokens) for example in examples]
-    for rows in LengthBatches(list(map(len, inputs)), tokens=tokens or _BATCH_TOKENS).in_order():
-        batch = [examples[row] for row in rows]
-        permitted = [tagger.task.permitted_tags(example) for example in batch]
-        yield batch, tagger.chain([inputs[row] for row in rows], permitted)
+    for rows, chain in iterate_chains(tagger, examples, tokens or _BATCH_TOKENS):
+        yield [examples[row] for row in rows], chain

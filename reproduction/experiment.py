@@ -218,7 +218,8 @@ class Experiment:
             {
                 "data": {"task": self.task, "train": train, "dev": dev},
                 "model": {"objective": loss.name, "temperature": loss.temperature},
-                "training": {"seed": seed},
+                # The paper does not calibrate; decoders and scores would be the same.
+                "training": {"seed": seed, "calibrate": False},
             },
             overrides or {},
         )

@@ -100,7 +100,8 @@ def config(folder: Path, task: str = "pos", **changes: dict[str, Any]) -> Config
         },
         "model": dict(SMALL),
         "optimizer": {"learning_rate": 0.03},
-        "training": {"epochs": 3, "batch": 4, "device": "cpu"},
+        # Tests that want calibrated probabilities say so.
+        "training": {"epochs": 3, "batch": 4, "device": "cpu", "calibrate": False},
         "decoding": {},
     }
     for part, settings in changes.items():

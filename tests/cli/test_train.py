@@ -65,7 +65,8 @@ def test_training_from_toml_with_settings_of_the_command_line(tmp_path):
         "train", config, "--training.epochs", "2", "--model.dropout=0", "--optimizer.clip", "null"
     )
     assert output.stderr == ""  # no bar
-    first, *epochs, last = output.stdout.splitlines()
+    first, *epochs, last, commands = output.stdout.splitlines()
+    assert commands.startswith(f"next: bcrf evaluate {tmp_path}/run ")
     assert first.startswith(f"{tmp_path}/run: 46 sentences, 46 for dev; 3 labels, 12 words, ")
 
     values = read_config(str(config))
@@ -150,7 +151,7 @@ def test_a_resumed_run_has_the_weights_of_an_uninterrupted_one(tmp_path, capsys)
     assert main(["train", str(config), "--resume"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].endswith("continuing with epoch 2")
-    assert [line.split()[1] for line in lines[1:-1]] == ["2/3", "3/3"]
+    assert [line.split()[1] for line in lines[1:-2]] == ["2/3", "3/3"]
     resumed = (tmp_path / "run" / "last" / "model.safetensors").read_bytes()
 
     assert main(["train", str(config)]) == 1
@@ -346,12 +347,13 @@ def test_epoch_lines_name_the_best_epoch_and_fit_a_terminal(capsys):
 def test_resuming_a_finished_run_says_so(tmp_path, capsys):
     config = write_config(tmp_path, training={"epochs": 3})
     assert main(["train", str(config)]) == 0
-    *_, model = capsys.readouterr().out.splitlines()
+    *_, model, commands = capsys.readouterr().out.splitlines()
     assert main(["train", str(config), "--resume"]) == 0
     run = tmp_path / "run"
     assert capsys.readouterr().out.splitlines() == [
         f"{run} is finished (3 of 3 epochs); raise --training.epochs to continue",
         model,
+        commands,
     ]
 
 
@@ -359,7 +361,7 @@ def test_resuming_a_run_that_stopped_early_says_so(tmp_path, capsys):
     settings = {"epochs": 50, "patience": 1}
     config = write_config(tmp_path, training=settings, data={"dev": str(tmp_path / "train.conllu")})
     assert main(["train", str(config)]) == 0
-    *_, last, model = capsys.readouterr().out.splitlines()
+    *_, last, model, commands = capsys.readouterr().out.splitlines()
     assert model.endswith("(early stopping)")
     found = re.match(r"epoch (\d+)/50 ", last)
     assert found is not None
@@ -370,6 +372,7 @@ def test_resuming_a_run_that_stopped_early_says_so(tmp_path, capsys):
         assert capsys.readouterr().out.splitlines() == [
             f"{tmp_path / 'run'} is finished (early stopping after {found[1]} of {epochs} epochs)",
             model,
+            commands,
         ]
 
 

@@ -98,7 +98,14 @@ def test_documented_names_have_an_example(name: str) -> None:
 
 @pytest.mark.parametrize(
     "package",
-    ["bcrf", "bcrf.layers", "bcrf.tagger", "bcrf.tagger.training", "bcrf.tagger.fetching"],
+    [
+        "bcrf",
+        "bcrf.layers",
+        "bcrf.tagger",
+        "bcrf.tagger.report",
+        "bcrf.tagger.training",
+        "bcrf.tagger.fetching",
+    ],
 )
 def test_public_names_are_documented(package: str) -> None:
     module = importlib.import_module(package)

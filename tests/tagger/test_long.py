@@ -191,7 +191,7 @@ def test_a_sentence_is_freed_after_it_is_yielded(taggers, monkeypatch):
     import weakref
 
     monkeypatch.setattr(tagger_module, "LONGEST_WHOLE", 5)
-    monkeypatch.setattr(tagger_module, "_WINDOW_TOKENS", 1)
+    monkeypatch.setattr("bcrf.tagger.prediction.windows.WINDOW_TOKENS", 1)
     stream = taggers["pos"].stream(sentence("pos", 40, seed) for seed in range(10))
     alive: list[weakref.ref] = []
     for tagged in stream:

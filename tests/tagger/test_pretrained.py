@@ -4,10 +4,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from bcrf.tagger import ModelError, Tagger
-from bcrf.tagger.training import Epoch, train
-from tests.tagger_cases import config, epochs, run, weights_equal
+from bcrf.tagger.training import Config, Epoch, train
+from tests.tagger_cases import config, epochs, run, weights_equal, write
 
 pytest.importorskip("transformers")
 
@@ -121,3 +122,26 @@ def test_long_sentences_are_read_in_blocks_with_context(trained, monkeypatch):
     same = sum(a == b for a, b in zip(found.labels, whole.labels, strict=True)) / len(words)
     print(f"{same:.2%} of the labels of {len(words)} tokens agree")
     assert same > 0.9
+
+
+def test_a_saved_model_is_fine_tuned_without_the_original_encoder(trained, tmp_path):
+    _, tagger = trained
+    text = write(tmp_path, "pos").read_text().replace("INTJ", "X")
+    (tmp_path / "new.conllu").write_text(text)
+    model = tmp_path / "model"
+    tagger.save(model)
+    settings = Config.from_dict(
+        {
+            "output": str(tmp_path / "tuned"),
+            "data": {"train": str(tmp_path / "new.conllu")},
+            "training": {"init_from": str(model), "epochs": 1, "device": "cpu"},
+            "optimizer": {"learning_rate": 1e-12},
+        }
+    )
+    run(settings)
+    tuned = Tagger.load(settings.output)
+    assert tuned.labels[:3] == tagger.labels
+    assert "X" in tuned.labels
+    old, new = (dict(t.model.encoder.named_parameters()) for t in (tagger, tuned))
+    for name, weights in old.items():
+        torch.testing.assert_close(new[name], weights)

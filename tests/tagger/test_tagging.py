@@ -82,9 +82,9 @@ def test_a_stream_reads_at_most_its_window_ahead(taggers):
 
 
 def test_long_sentences_fill_a_window_by_themselves(taggers, monkeypatch):
-    from bcrf.tagger.prediction import tagger
+    from bcrf.tagger.prediction import windows
 
-    monkeypatch.setattr(tagger, "_WINDOW_TOKENS", 5)
+    monkeypatch.setattr(windows, "WINDOW_TOKENS", 5)
     sentences = iter([["a"] * 4, ["a"], ["the"] * 9, ["cat"]])
     stream = taggers["pos"].stream(sentences)
     assert len(next(stream).words) == 4
@@ -380,11 +380,11 @@ def test_batches_have_at_most_their_size(taggers, monkeypatch):
         return batches
 
     monkeypatch.setattr(LengthBatches, "in_order", recorded)
-    monkeypatch.setattr(tagger, "_BATCH_TOKENS", 12)
+    monkeypatch.setattr(tagger, "BATCH_TOKENS", 12)
     expected = [t.labels for t in taggers["pos"].tag(inputs("pos"))]
     assert max(sizes) <= 12
     assert len(sizes) > 3
-    monkeypatch.setattr(tagger, "_BATCH_TOKENS", 4096)
+    monkeypatch.setattr(tagger, "BATCH_TOKENS", 4096)
     assert [t.labels for t in taggers["pos"].tag(inputs("pos"))] == expected
 
 

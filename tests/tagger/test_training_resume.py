@@ -30,7 +30,7 @@ RANDOM = {
         "character_width": 4,
         "objective": "bregman",
     },
-    "training": {"epochs": 4, "log_every": 2},
+    "training": {"epochs": 4, "log_every": 2, "calibrate": True},
     "optimizer": {"clip": 5.0},
 }
 

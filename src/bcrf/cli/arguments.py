@@ -16,7 +16,9 @@ __all__ = [
     "add_prediction_options",
     "add_threads_option",
     "command_parser",
+    "decoder_name",
     "one_of",
+    "probability",
     "use_threads",
     "whole_number",
 ]
@@ -112,6 +114,17 @@ def whole_number(least: int | None = None) -> Callable[[str], int]:
     return parse
 
 
+def probability(text: str) -> float:
+    """Return the number from 0 to 1 in a text; raise ArgumentTypeError for any other text."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, got {text!r}")
+    return number
+
+
 def add_input_format(parser: argparse.ArgumentParser, option: str, files: str) -> None:
     """Add the option that names the format of the files that a command reads.
 
@@ -135,7 +148,7 @@ def add_prediction_options(parser: argparse.ArgumentParser, several_decoders: bo
     parser.add_argument(
         "--decoder",
         metavar="NAME",
-        type=_decoder,
+        type=decoder_name,
         action="append" if several_decoders else "store",
         help="viterbi, certified, unstructured, mean_field-K, bregman-K (the paper's projections) "
         "or bregman-K-relaxed, each with K iterations (default: the model's decoder)"
@@ -180,7 +193,8 @@ def use_threads(threads: int | None) -> None:
         torch.set_num_threads(threads)
 
 
-def _decoder(name: str) -> str:
+def decoder_name(name: str) -> str:
+    """Return the name of a decoder; raise ArgumentTypeError for any other text."""
     from ..tagger.model_folder.limits import check_methods
     from ..tagger.nn import check_decoder
 

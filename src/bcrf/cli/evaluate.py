@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from .arguments import add_input_format, add_prediction_options, command_parser, use_threads
-from .errors import one_line_warnings
-from .terminal import WIDTH, percent, progress_bar, show_table
+from .arguments import (
+    add_input_format,
+    add_prediction_options,
+    command_parser,
+    decoder_name,
+    use_threads,
+)
+from .errors import UserError, one_line_warnings
+from .terminal import WIDTH, Update, percent, progress_bar, show_table
 
 if TYPE_CHECKING:
-    from ..tagger import Evaluation
+    from ..tagger import Evaluation, Tagger
+    from ..tagger.tasks import Example
 
 __all__ = ["run"]
 
@@ -23,6 +31,7 @@ precision, recall and F1 of mentions, in total and for each type.
 
   bcrf evaluate runs/en_ewt en_ewt-ud-test.conllu
   bcrf evaluate runs/zh_gsd test.conllu --decoder viterbi --decoder bregman-10 --json
+  bcrf evaluate runs/en_ewt test.conllu --report report --against runs/other
 """
 
 
@@ -38,8 +47,28 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("file", metavar="FILE", help="annotated sentences")
     add_input_format(parser, "--format", "FILE")
     parser.add_argument("--json", action="store_true", help="print one line of JSON per decoder")
+    parser.add_argument(
+        "--report",
+        metavar="DIR",
+        help="write DIR/report.html (scores with intervals, errors in context, confusion matrix, "
+        "calibration) and the same numbers as DIR/report.json",
+    )
+    parser.add_argument(
+        "--against",
+        metavar="MODEL",
+        help="compare with this model on the same sentences, by a paired test",
+    )
+    parser.add_argument(
+        "--against-decoder",
+        metavar="NAME",
+        type=decoder_name,
+        help="compare with this decoder, of the model of --against, or else of MODEL",
+    )
     add_prediction_options(parser, several_decoders=True)
     options = parser.parse_args(arguments)
+    compares = options.against is not None or options.against_decoder is not None
+    if (compares or options.report is not None) and len(options.decoder or ()) > 1:
+        parser.error("--report, --against and --against-decoder need one --decoder at most")
     use_threads(options.threads)
 
     from ..tagger import Tagger
@@ -54,16 +83,89 @@ def run(arguments: list[str]) -> int:
         warning = check_gold_labels(tagger.task, examples, options.file)
         if warning is not None:
             print(f"bcrf: warning: {warning}", file=sys.stderr)
+        if options.report is not None:
+            from ..tagger.report import check_report_folder
+
+            check_report_folder(options.report)
         evaluations = []
         for decoder in options.decoder or [tagger.decoder]:
             update(f"tagging {len(examples)} sentences, decoder {decoder}", 0, None)
             evaluations.append(tagger.evaluate_examples(examples, decoder, options.repair))
+        report = None
+        if compares or options.report is not None:
+            report = _report(tagger, examples, options, update)
     if options.json:
         for evaluation in evaluations:
             print(json.dumps({"model": options.model, "file": options.file} | evaluation.to_dict()))
     else:
         _show(f"{options.model} on {options.file}", evaluations)
+    if report is not None:
+        _show_comparison(report, options.json)
+    if options.report is not None:
+        print(f"report: {options.report}/report.html", file=sys.stderr if options.json else None)
     return 0
+
+
+def _report(
+    tagger: Tagger, examples: Sequence[Example], options: argparse.Namespace, update: Update
+) -> dict[str, Any]:
+    """Build the report, and write it if the options name a folder."""
+    from ..tagger import Tagger
+    from ..tagger.report import TaggingSystem, build_report, write_report
+    from ..tagger.tasks import check_gold_labels
+
+    system = TaggingSystem(
+        options.model, tagger, examples, (options.decoder or [None])[0], options.repair
+    )
+    other = None
+    if options.against is not None:
+        update("loading the other model", 0, None)
+        rival = Tagger.load(options.against, options.device)
+        sentences = [example.sentence for example in examples]
+        rival_examples = rival.task.annotated(sentences)
+        if rival.task.name == tagger.task.name:  # otherwise `build_report` raises
+            check_gold_labels(rival.task, rival_examples, options.file)
+        decoder = options.against_decoder
+        other = TaggingSystem(options.against, rival, rival_examples, decoder, options.repair)
+    elif options.against_decoder is not None:
+        decoder = options.against_decoder
+        other = TaggingSystem(options.model, tagger, examples, decoder, options.repair)
+    update("building the report", 0, None)
+    try:
+        report = build_report(system, other, file=options.file)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    if options.report is not None:
+        write_report(report, options.report)
+    return report
+
+
+def _show_comparison(report: dict[str, Any], as_json: bool) -> None:
+    """Print the comparison of a report, if there is one."""
+    comparison = report.get("comparison")
+    if comparison is None:
+        return
+    if as_json:
+        sentences = {k: v for k, v in comparison["sentences"].items() if k != "shown"}
+        print(json.dumps({"comparison": comparison | {"sentences": sentences}}))
+        return
+    other = comparison["system"]
+    rows = [
+        [
+            row["name"],
+            percent(row["first"]),
+            percent(row["second"]),
+            f"{100 * row['difference']:+.2f}",
+            f"{100 * row['low']:+.2f} to {100 * row['high']:+.2f}",
+            f"{row['p']:.4f}",
+        ]
+        for row in comparison["scores"]
+    ]
+    show_table(
+        f"\nAgainst {other['name']}, decoder {other['decoder']} (p: approximate randomisation)",
+        ["", "first", "second", "difference", "95 % interval", "p"],
+        rows,
+    )
 
 
 def _show(title: str, evaluations: Sequence[Evaluation]) -> None:

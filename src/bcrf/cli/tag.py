@@ -15,6 +15,7 @@ from .arguments import (
     add_prediction_options,
     command_parser,
     one_of,
+    probability,
     use_threads,
     whole_number,
 )
@@ -38,6 +39,7 @@ punctuation marks ("again ."); its output is CoNLL-U.
 
   bcrf tag runs/en_ewt input.conllu > output.conllu
   echo "Ada visited Turin again ." | bcrf tag runs/en_ewt --format jsonl --probabilities
+  bcrf tag runs/en_ewt input.conllu --threshold 0.9
 """
 
 
@@ -93,6 +95,13 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "--probabilities", action="store_true", help="also write the probability of each tag"
     )
     parser.add_argument(
+        "--threshold",
+        type=probability,
+        metavar="P",
+        help="leave out tags whose probability is below P: a word then has the tag _, and a "
+        "mention becomes O; implies --probabilities (default: give all tags)",
+    )
+    parser.add_argument(
         "--window",
         type=whole_number(least=1),
         metavar="N",
@@ -135,10 +144,11 @@ def _tag_files(
         begins = True
         for tagged in tagger.stream(
             read(source, options.input_format, name),
-            options.probabilities,
+            options.probabilities or options.threshold is not None,
             options.decoder,
             options.repair,
             options.window,
+            options.threshold,
         ):
             found = tagged.sentence.format.name
             layout = layout or found

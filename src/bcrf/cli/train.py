@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ that an optional setting is not set.
 
   bcrf train configs/pos.toml --training.epochs 3
   bcrf train --output runs/en --data.train train.conllu --data.dev dev.conllu
+  bcrf train --init-from runs/en --output runs/mine --data.train mine.conllu
 """
 
 
@@ -45,6 +47,14 @@ def run(arguments: list[str]) -> int:
     )
     parser.add_argument(
         "--overwrite", action="store_true", help="start again, and replace the run in OUTPUT"
+    )
+    parser.add_argument(
+        "--init-from",
+        metavar="MODEL",
+        dest="training.init_from",
+        default=argparse.SUPPRESS,
+        help="fine-tune the model in this folder: begin with its weights and settings, and add the "
+        "new tags and words (the same as --training.init_from)",
     )
     add_threads_option(parser)
     add_settings(parser)
@@ -69,6 +79,8 @@ def run(arguments: list[str]) -> int:
             update("reading the data", 0, None)
             for event in _reporting_setup_errors(train(config, resume=resume, overwrite=overwrite)):
                 display.show(event)
+        if display.is_finished:  # under torchrun, only the main process gets events
+            _print_next_steps(config)
     except KeyboardInterrupt:
         print(
             f"bcrf: stopped; the completed epochs are in {config.output}; continue with --resume",
@@ -76,6 +88,13 @@ def run(arguments: list[str]) -> int:
         )
         raise
     return 0
+
+
+def _print_next_steps(config: Config) -> None:
+    output, file = config.output, config.data.dev or "FILE"
+    print(
+        f"next: bcrf evaluate {output} {file} --report {output}/report, or bcrf tag {output} FILE"
+    )
 
 
 def load_config(path: str | None, given: dict[str, Any]) -> Config:
@@ -123,6 +142,7 @@ class TrainingDisplay:
         self._epochs = 0
         self._dev_sentences = 0
         self._loss: float | None = None
+        self.is_finished = False
 
     def show(self, event: Event) -> None:
         """Show one event of `bcrf.tagger.training.train`."""
@@ -145,6 +165,7 @@ class TrainingDisplay:
                     f"time {event.seconds + event.dev_seconds:.1f} s{best}"
                 )
             case Finished():
+                self.is_finished = True
                 dev_score = event.best_score
                 score = "" if dev_score is None else f", {percent(dev_score)} on dev"
                 print(

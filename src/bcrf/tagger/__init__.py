@@ -7,6 +7,7 @@ import typing
 if typing.TYPE_CHECKING:
     from .model_folder.model_files import ModelError
     from .nn.inputs import InputReader, Inputs, Vocabularies
+    from .prediction.calibration import Calibration, Reliability, calibrate
     from .prediction.decoding import REPAIRS
     from .prediction.devices import choose_device
     from .prediction.results import Evaluation, Tagged
@@ -14,25 +15,31 @@ if typing.TYPE_CHECKING:
 
 __all__ = [
     "REPAIRS",
+    "Calibration",
     "Evaluation",
     "InputReader",
     "Inputs",
     "ModelError",
+    "Reliability",
     "Tagged",
     "Tagger",
     "Vocabularies",
+    "calibrate",
     "choose_device",
 ]
 
 _MODULES = {
     "REPAIRS": "prediction.decoding",
+    "Calibration": "prediction.calibration",
     "Evaluation": "prediction.results",
     "InputReader": "nn.inputs",
     "Inputs": "nn.inputs",
     "ModelError": "model_folder.model_files",
+    "Reliability": "prediction.calibration",
     "Tagged": "prediction.results",
     "Tagger": "prediction.tagger",
     "Vocabularies": "nn.inputs",
+    "calibrate": "prediction.calibration",
     "choose_device": "prediction.devices",
 }
 """The module that defines each public name."""

@@ -66,6 +66,9 @@ _VALUES: dict[str, type] = {
     "info": dict,
 }
 
+# A key that `model.json` may lack, with the limits of its value.
+_TEMPERATURE, _LEAST_TEMPERATURE, _MOST_TEMPERATURE = "probability_temperature", 1e-3, 1e3
+
 # File types of configurations and tokenizers. They are data, never code or pickles.
 _ENCODER_SUFFIXES = (".json", ".txt", ".model", ".jinja")
 
@@ -134,6 +137,8 @@ def write_description(folder: Path, values: Mapping[str, Any]) -> None:
     """
     document = {"format": "bcrf tagger", "version": VERSION, "bcrf": _library_version()}
     document |= values
+    if document.get(_TEMPERATURE) == 1:  # without the key, older versions can read the folder
+        del document[_TEMPERATURE]
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     document["files"] = {path.relative_to(folder).as_posix(): sha256(path) for path in files}
     path = folder / DESCRIPTION
@@ -250,7 +255,14 @@ def _check_schema(path: Path, document: Mapping[str, Any]) -> None:
         if not isinstance(document[key], kind):
             found = type(document[key]).__name__
             raise ModelError(f"{path}: {key!r} must be a {kind.__name__}, found a {found}")
-    unknown = sorted(set(document) - set(_VALUES) - {"files"})
+    temperature = document.get(_TEMPERATURE, 1.0)
+    is_number = isinstance(temperature, int | float) and not isinstance(temperature, bool)
+    if not (is_number and _LEAST_TEMPERATURE <= temperature <= _MOST_TEMPERATURE):
+        raise ModelError(
+            f"{path}: {_TEMPERATURE!r} must be a number from {_LEAST_TEMPERATURE} to "
+            f"{_MOST_TEMPERATURE:.0f}, found {temperature!r:.60}"
+        )
+    unknown = sorted(set(document) - set(_VALUES) - {"files", _TEMPERATURE})
     if unknown:
         raise ModelError(f"{path}: unknown key {unknown[0]!r:.60}")
     files = document["files"]

@@ -38,7 +38,9 @@ from ..nn import (
 )
 from ..tasks import Segmentation, Task
 from .blocks import BlockedChain
+from .calibration import scaled
 from .decoding import Labelled
+from .probabilities import continuing_tags
 from .reachable import ReachableTagSets
 
 __all__ = ["LongSentence", "block_size", "network_context"]
@@ -91,10 +93,14 @@ class LongSentence:
     Args:
         model, task: network and task of the tagger.
         chain: the scores of the sentence.
+        temperature: the scores are divided by it before probabilities are computed.
     """
 
-    def __init__(self, model: TaggerModel, task: Task, chain: BlockedChain) -> None:
+    def __init__(
+        self, model: TaggerModel, task: Task, chain: BlockedChain, temperature: float = 1.0
+    ) -> None:
         self.model, self.task, self.chain = model, task, chain
+        self.temperature = temperature
 
     @torch.no_grad()
     def label(self, decoder: str, repair: str) -> Labelled:
@@ -112,21 +118,31 @@ class LongSentence:
     @torch.no_grad()
     def probabilities(self, labels: tuple[str, ...]) -> tuple[float, ...]:
         """Return the probabilities, as `probabilities.probabilities` does for short sentences."""
-        if not isinstance(self.task, Segmentation):
-            return tuple(self._tag_probabilities(self._numbers(labels)).tolist())
+        if isinstance(self.task, Segmentation):
+            return self.item_probabilities(labels)
+        return tuple(self._tag_probabilities(self._numbers(labels)).tolist())
+
+    @torch.no_grad()
+    def item_probabilities(self, labels: tuple[str, ...]) -> tuple[float, ...]:
+        """Return the probabilities, as `probabilities.item_probabilities` does."""
+        if not self.task.has_spans:
+            return self.probabilities(labels)
         example = self.chain.example
-        words = self.task.words(example, labels)
-        # Ill-formed labels have the same words as the repaired labels.
-        tags = self._numbers(self.task.repair(example, labels))
+        # Ill-formed labels have the same items as the repaired labels.
+        repaired = self.task.repair(example, labels)
+        items = self.task.items(example, repaired)
+        tags = self._numbers(repaired)
         first = torch.zeros(len(tags), dtype=torch.bool)
-        word = torch.full((len(tags),), len(words))  # len(words): the token is in no word
-        starts = torch.tensor([span.start for span in words], dtype=torch.int64)
-        sizes = torch.tensor([span.end - span.start for span in words], dtype=torch.int64)
+        last = first.clone()
+        number = torch.full((len(tags),), len(items))  # len(items): the token is in no item
+        starts = torch.tensor([span.start for span in items], dtype=torch.int64)
+        sizes = torch.tensor([span.end - span.start for span in items], dtype=torch.int64)
         first[starts] = True
+        last[starts + sizes - 1] = True
         inside = torch.arange(int(sizes.sum())) - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
-        word[starts.repeat_interleave(sizes) + inside] = torch.repeat_interleave(sizes)
-        sums = torch.zeros(len(words) + 1, dtype=torch.float64)
-        sums.index_add_(0, word, self._log_probabilities(tags, first))
+        number[starts.repeat_interleave(sizes) + inside] = torch.repeat_interleave(sizes)
+        sums = torch.zeros(len(items) + 1, dtype=torch.float64)
+        sums.index_add_(0, number, self._log_probabilities(tags, first, last))
         return tuple(sums[:-1].exp().clamp(max=1.0).tolist())
 
     # Labels
@@ -171,33 +187,42 @@ class LongSentence:
         found = torch.empty(len(tags))
         for window in self._probability_windows():
             inside = slice(window.start, window.stop)
-            marginals = self.model.marginals(self._problem(window))[0, window.wanted].cpu()
+            problem = scaled(self._problem(window), self.temperature)
+            marginals = self.model.marginals(problem)[0, window.wanted].cpu()
             found[inside] = marginals.gather(-1, tags[inside].unsqueeze(-1)).squeeze(-1)
         return found
 
-    def _log_probabilities(self, tags: Tensor, first: Tensor) -> Tensor:
-        """Return log p(tag) at the first position of each word, else log p(tag | tag before).
+    def _log_probabilities(self, tags: Tensor, first: Tensor, last: Tensor) -> Tensor:
+        """Return the factors of the probabilities of spans, as logarithms.
 
-        The sum over the positions of a word is its log probability.
+        The factor is p(tag) at the first position of each span, else p(tag | tag before). At the
+        last position, p(the next tag does not continue the span | tag) is multiplied to it. The sum
+        over the positions of a span is its log probability.
 
         Args:
             tags: int64 [n].
-            first: bool [n].
+            first, last: bool [n].
 
         Returns:
             float64 [n].
         """
         solver = probability_solver(self.model.config.objective)
+        continuing = continuing_tags(self.task.labels)
         found = torch.empty(len(tags), dtype=torch.float64)
         for window in self._probability_windows():
-            problem = self._problem(window)
+            problem = scaled(self._problem(window), self.temperature)
             law = ForwardBackward()(distribution(solver, problem))
             index = tags[window.low : window.high].to(problem.device)
             alone = law.tag_probabilities()[0].gather(-1, index.unsqueeze(-1)).squeeze(-1).log()
             edge = torch.arange(len(index) - 1, device=index.device)
-            following = law.log_conditionals()[1][0, edge, index[:-1], index[1:]]
+            conditionals = law.log_conditionals()[1][0, edge, index[:-1]]
+            following = conditionals.gather(-1, index[1:].unsqueeze(-1)).squeeze(-1)
             chosen = first[window.low : window.high].to(index.device)
             logs = torch.where(chosen, alone, torch.cat([alone[:1], following]))
+            further = continuing.to(index.device)[index[:-1]]
+            ending = (conditionals.exp() * further).sum(-1).clamp(max=1.0).neg().log1p()
+            closes = last[window.low : window.high - 1].to(index.device)
+            logs[:-1] += torch.where(closes, ending, 0.0)
             found[window.start : window.stop] = logs[window.wanted]
         return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..data import Sentence
@@ -19,10 +19,14 @@ class Tagged:
     Args:
         task: the task of the tagger.
         example: the sentence.
-        labels: one label per token (per character in segmentation), after repair.
+        labels: one label per token (per character in segmentation), after repair. With a threshold,
+            `_` stands for a tag that is not told.
         repaired: whether the labels of the decoder were ill-formed and have been repaired.
         probabilities: the probability of each word's tag; in segmentation, of each word with its
-            tag. None if they were not asked for.
+            tag. None if they were not asked for. With a threshold, the words of a mention have the
+            probability of the mention.
+        item_probabilities: the probability of each item of `labels` before a threshold was applied
+            (see `Task.items`); None if they were not asked for.
 
     Example (`tagger` as in `Tagger`):
         >>> (tagged,) = tagger.tag([["dogs", "bark"]])
@@ -37,6 +41,7 @@ class Tagged:
     labels: tuple[str, ...]
     repaired: bool = False
     probabilities: tuple[float, ...] | None = None
+    item_probabilities: tuple[float, ...] | None = field(default=None, repr=False)
 
     @property
     def sentence(self) -> Sentence:
@@ -60,6 +65,34 @@ class Tagged:
         if not isinstance(self.task, Segmentation):
             return self.labels
         return tuple(span.type for span in self.task.words(self.example, self.labels))
+
+    def above(self, threshold: float) -> Tagged:
+        """Return the sentence without the tags whose probability is below a threshold.
+
+        A word whose tag is left out has the tag `_`; a mention that is left out becomes O. The
+        probabilities are those that were compared with the threshold.
+
+        Raises:
+            ValueError: the sentence was tagged without the probabilities of items.
+
+        Example (`tagger` and `file` as in `Tagger`):
+            >>> from bcrf.tagger.data import read
+            >>> examples = tagger.task.annotated(list(read(file)))
+            >>> (tagged,) = tagger.tag_examples(examples, items=True)
+            >>> tagged.above(0.5).tags
+            ('NOUN',)
+        """
+        items = self.item_probabilities
+        if self.probabilities is None or items is None:
+            raise ValueError("a threshold needs probabilities; tag with `threshold=`")
+        shown = list(self.probabilities)
+        has_mentions = self.task.has_spans and not isinstance(self.task, Segmentation)
+        if has_mentions:  # `probabilities` has an entry for each word, also of mentions
+            for span, p in zip(self.task.items(self.example, self.labels), items, strict=True):
+                shown[span.start : span.end] = [p] * (span.end - span.start)
+        kept = [p >= threshold for p in items]
+        labels = self.task.withhold(self.example, self.labels, kept)
+        return replace(self, labels=labels, probabilities=tuple(shown))
 
     def render_lines(self, format: str | None = None) -> Iterator[str]:
         """Yield the sentence as lines of a file, by default in the format that it was read in.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,27 +12,29 @@ import torch
 
 from ...chain import LinearChain
 from ...checks import check_count
-from ..data import DataError, LengthBatches, Sentence, read
+from ..data import LengthBatches, Sentence, read
 from ..files import read_consistently, replace_folder, report_write_errors
 from ..model_folder import description as folders
 from ..model_folder.model_files import ModelError
 from ..model_folder.model_reader import read_model
-from ..nn import TaggerModel, check_decoder, default_decoder
+from ..nn import TaggerModel, default_decoder
 from ..nn.batch import copy_to_device
 from ..nn.inputs import InputReader, Inputs, Vocabularies, pad_masks
 from ..tasks import Example, Task
 from .blocks import BlockedChain
-from .decoding import check_repair, label
+from .calibration import scaled
+from .chains import BATCH_TOKENS
+from .decoding import Labelled, label
 from .devices import choose_device
 from .long_sentences import LongSentence, block_size, network_context
+from .options import TaggingOptions
+from .probabilities import item_probabilities
 from .probabilities import probabilities as probabilities_of
 from .results import Evaluation, Tagged
 from .sentences import as_sentence
+from .windows import WINDOW, model_errors, take
 
 __all__ = ["Tagger"]
-
-# Tokens per batch, padding included.
-_BATCH_TOKENS = 4096
 
 # How many labels the repr of a tagger names.
 _SHOWN_LABELS = 8
@@ -42,10 +42,6 @@ _SHOWN_LABELS = 8
 LONGEST_WHOLE = 4096
 """Most tokens of a sentence that is tagged as a whole, as many as a batch has. Longer sentences are
 tagged in blocks (`LongSentence`)."""
-
-# Numbers of sentences and of tokens that `stream` reads before it yields the first result.
-_WINDOW = 1024
-_WINDOW_TOKENS = 1 << 17
 
 
 class Tagger:
@@ -60,6 +56,8 @@ class Tagger:
         decoder: the default decoder; None: the decoder that fits the training objective.
         repair: how ill-formed labels are repaired by default, see `REPAIRS`.
         info: plain values about the origin of the model, which are saved with it.
+        probability_temperature: the scores are divided by it before probabilities are computed (see
+            `calibrate`); tags do not depend on it.
 
     Example:
         >>> import tempfile
@@ -94,13 +92,15 @@ class Tagger:
         decoder: str | None = None,
         repair: str = "rule",
         info: Mapping[str, Any] | None = None,
+        probability_temperature: float = 1.0,
     ) -> None:
         self.model, self.task, self.vocabularies = model, task, vocabularies
         self.decoder = default_decoder(model.config.objective) if decoder is None else decoder
         self.repair = repair
         self.info = dict(info or {})
+        self.probability_temperature = probability_temperature
         self.reader = InputReader(model, vocabularies)
-        self._methods()  # checks the names
+        self._options()  # checks the names
 
     def __repr__(self) -> str:
         config = self.model.config
@@ -135,6 +135,7 @@ class Tagger:
         probabilities: bool = False,
         decoder: str | None = None,
         repair: str | None = None,
+        threshold: float | None = None,
     ) -> list[Tagged]:
         """Return the sentences with their predicted tags.
 
@@ -145,12 +146,15 @@ class Tagger:
             decoder: "viterbi", "certified", "bregman-10", ... (see `bcrf.tagger.nn`); by default
                 that of the tagger.
             repair: "rule", "mbr" or "none" (see `REPAIRS`); by default that of the tagger.
+            threshold: leave out tags with a lower probability: a word then has the tag `_`, and a
+                mention becomes O. Probabilities are computed, too; the words of a mention have the
+                probability of the mention. None: give all tags.
 
         Example (`tagger` as above):
             >>> [tagged.tags for tagged in tagger.tag([["dogs", "bark"], ["dogs"]])]
             [('NOUN', 'NOUN'), ('NOUN',)]
         """
-        return list(self.stream(sentences, probabilities, decoder, repair))
+        return list(self.stream(sentences, probabilities, decoder, repair, threshold=threshold))
 
     def stream(
         self,
@@ -158,12 +162,13 @@ class Tagger:
         probabilities: bool = False,
         decoder: str | None = None,
         repair: str | None = None,
-        window: int = _WINDOW,
+        window: int = WINDOW,
+        threshold: float | None = None,
     ) -> Iterator[Tagged]:
         """Tag any number of sentences; yield the results one by one, in the order of the sentences.
 
         Args:
-            sentences, probabilities, decoder, repair: as for `tag`.
+            sentences, probabilities, decoder, repair, threshold: as for `tag`.
             window: number of sentences that are read at a time and grouped into batches of similar
                 length.
 
@@ -178,12 +183,33 @@ class Tagger:
                 "list of one"
             )
         check_count("window", window, least=1)
-        methods = self._methods(decoder, repair)
+        options = self._options(decoder, repair, probabilities=probabilities, threshold=threshold)
         examples = (
             self.task.example(as_sentence(sentence, number, self.task))
             for number, sentence in enumerate(sentences)
         )
-        return self._stream(examples, *methods, probabilities, window)
+        return self._stream(examples, options, window)
+
+    def tag_examples(
+        self,
+        examples: Iterable[Example],
+        decoder: str | None = None,
+        repair: str | None = None,
+        *,
+        items: bool = False,
+    ) -> Iterator[Tagged]:
+        """Tag examples of the task; yield the results in order.
+
+        Args:
+            decoder, repair: as for `tag`.
+            items: whether to compute the probabilities of words and of items, see `Tagged`.
+
+        Example (`tagger` and `file` as above):
+            >>> examples = tagger.task.annotated(list(read(file)))
+            >>> [tagged.labels for tagged in tagger.tag_examples(examples)]
+            [('NOUN',)]
+        """
+        return self._stream(examples, self._options(decoder, repair, items=items))
 
     def evaluate(
         self,
@@ -203,20 +229,20 @@ class Tagger:
             >>> tagger.evaluate(file, decoder="viterbi").scores["accuracy"]
             1.0
         """
-        methods = self._methods(decoder, repair)
+        self._options(decoder, repair)  # checks the names before the file is read
         if isinstance(sentences, str | os.PathLike):
             sentences = read(sentences, format)
-        return self.evaluate_examples(self.task.annotated(list(sentences)), *methods)
+        return self.evaluate_examples(self.task.annotated(list(sentences)), decoder, repair)
 
     def evaluate_examples(
         self, examples: Sequence[Example], decoder: str | None = None, repair: str | None = None
     ) -> Evaluation:
         """Return the evaluation on examples of the task, see `evaluate`."""
-        decoder, repair = self._methods(decoder, repair)
+        options = self._options(decoder, repair)
         metric = self.task.metric(known_words=self.vocabularies.words)
         tokens = repaired = 0
         start = time.perf_counter()
-        for tagged in self._stream(examples, decoder, repair):
+        for tagged in self._stream(examples, options):
             metric.add(tagged.example, tagged.labels)
             tokens += len(tagged.example)
             repaired += tagged.repaired
@@ -224,8 +250,8 @@ class Tagger:
         return Evaluation(
             metric.result(),
             metric.main,
-            decoder,
-            repair,
+            options.decoder,
+            options.repair,
             len(examples),
             tokens,
             repaired,
@@ -247,37 +273,29 @@ class Tagger:
         mask = pad_masks(permitted, chain.max_length, chain.num_tags)
         return chain if mask is None else chain.restrict(copy_to_device(mask, device))
 
-    def _methods(self, decoder: str | None = None, repair: str | None = None) -> tuple[str, str]:
-        """Return the names of decoder and repair after checking them; None: the default."""
+    def _options(
+        self, decoder: str | None = None, repair: str | None = None, **rest: Any
+    ) -> TaggingOptions:
+        """Return the checked options of a call; decoder and repair default to the tagger's."""
         decoder = self.decoder if decoder is None else decoder
-        repair = self.repair if repair is None else repair
-        check_decoder(decoder)
-        check_repair(repair)
-        return decoder, repair
+        return TaggingOptions(decoder, self.repair if repair is None else repair, **rest)
 
     def _stream(
-        self,
-        examples: Iterable[Example],
-        decoder: str,
-        repair: str,
-        probabilities: bool = False,
-        window: int = _WINDOW,
+        self, examples: Iterable[Example], options: TaggingOptions, window: int = WINDOW
     ) -> Iterator[Tagged]:
         self.model.eval()
         rest = iter(examples)
-        while taken := _take(rest, window):
+        while taken := take(rest, window):
             found: dict[int, Tagged] = {}
             short = [row for row, example in enumerate(taken) if len(example) <= LONGEST_WHOLE]
-            with _model_errors(taken[0]):
+            with model_errors(taken[0]):
                 inputs = [self.reader(taken[row].tokens) for row in short]
-            for rows in LengthBatches(list(map(len, inputs)), tokens=_BATCH_TOKENS).in_order():
-                with _model_errors(taken[short[rows[0]]]):
+            for rows in LengthBatches(list(map(len, inputs)), tokens=BATCH_TOKENS).in_order():
+                with model_errors(taken[short[rows[0]]]):
                     results = self._tag_batch(
                         [taken[short[row]] for row in rows],
                         [inputs[row] for row in rows],
-                        decoder,
-                        repair,
-                        probabilities,
+                        options,
                     )
                 found.update(zip((short[row] for row in rows), results, strict=True))
             # Release a sentence once its result is yielded, so that long ones do not add up.
@@ -287,44 +305,52 @@ class Tagger:
                     taken.pop()
                     yield found.pop(row)
                 else:
-                    yield self._tag_long(taken.pop(), decoder, repair, probabilities)
+                    yield self._tag_long(taken.pop(), options)
 
     @torch.no_grad()
     def _tag_batch(
-        self,
-        examples: list[Example],
-        inputs: list[Inputs],
-        decoder: str,
-        repair: str,
-        with_probabilities: bool,
+        self, examples: list[Example], inputs: list[Inputs], options: TaggingOptions
     ) -> list[Tagged]:
         chain = self.chain(inputs, [self.task.permitted_tags(example) for example in examples])
-        labelled = label(self.model, self.task, chain, examples, decoder, repair)
-        word_probabilities: list[tuple[float, ...] | None] = [None] * len(examples)
-        if with_probabilities:
+        labelled = label(self.model, self.task, chain, examples, options.decoder, options.repair)
+        nothing: list[tuple[float, ...] | None] = [None] * len(examples)
+        words = items = nothing
+        if options.word_probabilities:
             sequences = [labels for labels, _ in labelled]
-            word_probabilities = [
-                *probabilities_of(self.model, self.task, chain, examples, sequences)
-            ]
-        return [
-            Tagged(self.task, example, labels, repaired, values)
-            for example, (labels, repaired), values in zip(
-                examples, labelled, word_probabilities, strict=True
-            )
-        ]
+            law = scaled(chain, self.probability_temperature)
+            arguments = (self.model, self.task, law, examples, sequences)
+            words = [*probabilities_of(*arguments)]
+            if options.item_probabilities:
+                items = [*item_probabilities(*arguments)] if self.task.has_spans else words
+        rows = zip(examples, labelled, words, items, strict=True)
+        return [self._tagged(options, *row) for row in rows]
 
-    def _tag_long(
-        self, example: Example, decoder: str, repair: str, with_probabilities: bool
-    ) -> Tagged:
+    def _tag_long(self, example: Example, options: TaggingOptions) -> Tagged:
         def score(part: Example) -> LinearChain:
             return self.chain([self.reader(part.tokens)], [self.task.permitted_tags(part)])
 
         size, context = block_size(len(self.labels)), network_context(self.model)
-        sentence = LongSentence(self.model, self.task, BlockedChain(score, example, size, context))
-        with _model_errors(example):
-            labels, repaired = sentence.label(decoder, repair)
-            word_probabilities = sentence.probabilities(labels) if with_probabilities else None
-        return Tagged(self.task, example, labels, repaired, word_probabilities)
+        chain = BlockedChain(score, example, size, context)
+        sentence = LongSentence(self.model, self.task, chain, self.probability_temperature)
+        words = items = None
+        with model_errors(example):
+            labelled = sentence.label(options.decoder, options.repair)
+            if options.word_probabilities:
+                words = sentence.probabilities(labelled.labels)
+            if options.item_probabilities:
+                items = sentence.item_probabilities(labelled.labels)
+        return self._tagged(options, example, labelled, words, items)
+
+    def _tagged(
+        self,
+        options: TaggingOptions,
+        example: Example,
+        labelled: Labelled,
+        words: tuple[float, ...] | None,
+        items: tuple[float, ...] | None,
+    ) -> Tagged:
+        tagged = Tagged(self.task, example, *labelled, words, items)
+        return tagged if options.threshold is None else tagged.above(options.threshold)
 
     # Files
 
@@ -363,6 +389,7 @@ class Tagger:
                 "decoder": self.decoder,
                 "repair": self.repair,
                 "info": self.info,
+                "probability_temperature": self.probability_temperature,
             },
         )
 
@@ -403,39 +430,9 @@ class Tagger:
                 values["decoder"],
                 values["repair"],
                 values["info"],
+                values.get("probability_temperature", 1.0),
             )
         except ValueError as error:
             raise ModelError(f"{folder}: does not fit this version of bcrf: {error}") from error
         tagger.model.to(place)
         return tagger
-
-
-@contextmanager
-def _model_errors(example: Example) -> Iterator[None]:
-    """Turn errors that the weights or the tokenizer of a model cause into a `ModelError`.
-
-    Args:
-        example: the first sentence of the batch.
-    """
-    try:
-        yield
-    except DataError:
-        raise
-    except ValueError as error:
-        sentence = example.sentence
-        raise ModelError(
-            f"{sentence.path}:{sentence.first_line}: the model cannot tag this sentence, or "
-            f"another sentence of its batch: {error}; the files of the model may be damaged"
-        ) from error
-
-
-def _take(examples: Iterator[Example], window: int) -> list[Example]:
-    """Return the next `window` sentences, fewer if they are long; an empty list at the end."""
-    taken: list[Example] = []
-    tokens = 0
-    for example in islice(examples, window):
-        taken.append(example)
-        tokens += len(example)
-        if tokens >= _WINDOW_TOKENS:
-            break
-    return taken

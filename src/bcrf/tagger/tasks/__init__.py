@@ -23,9 +23,10 @@ from .pos import Pos
 from .repair import Repaired, repair_all
 from .segmentation import CharacterExample, Segmentation
 from .spans import Span, encode_spans, find_spans
-from .task import Example, Metric, Task
+from .task import NO_TAG, Example, Metric, Task
 
 __all__ = [
+    "NO_TAG",
     "TASKS",
     "CharacterExample",
     "Example",

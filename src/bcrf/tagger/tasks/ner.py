@@ -21,7 +21,7 @@ from .partial_labels import (
     split_at_random,
 )
 from .scheme_detection import LabelRules, describe_violation, detect_scheme
-from .spans import encode_spans, find_spans, iterate_spans
+from .spans import Span, encode_spans, find_spans, iterate_spans
 from .task import Example, Metric, WordTask
 
 __all__ = ["Ner"]
@@ -56,6 +56,7 @@ class Ner(WordTask):
     """
 
     name: ClassVar[str] = "ner"
+    has_spans: ClassVar[bool] = True
     default_format: ClassVar[str] = "columns"
 
     scheme: str = "IOB2"
@@ -97,6 +98,18 @@ class Ner(WordTask):
         In IOB2, for example, I-X after O becomes B-X. `find_spans` says where mentions end.
         """
         return encode_spans(iterate_spans(labels), len(labels), self.scheme)
+
+    def items(self, example: Example, labels: Sequence[str]) -> list[Span]:
+        """Return the mentions."""
+        return find_spans(labels)
+
+    def withhold(
+        self, example: Example, labels: Sequence[str], kept: Sequence[bool]
+    ) -> tuple[str, ...]:
+        """Return well-formed labels without the mentions that are not kept."""
+        spans = zip(find_spans(labels), kept, strict=True)
+        rest = [span for span, keep in spans if keep]
+        return tuple(encode_spans(rest, len(labels), self.scheme))
 
     def metric(self, known_words: Container[str] | None = None) -> Metric:
         return MentionF1()

@@ -29,7 +29,7 @@ from ..data import ComputedSequence, DataError, Sentence, Word, format_named, su
 from .metrics import Score
 from .pos import check_pos_column, read_pos_tags
 from .spans import Span, encode_spans, find_spans, iterate_spans
-from .task import Example, Metric, Task
+from .task import NO_TAG, Example, Metric, Task
 
 __all__ = ["CharacterExample", "Segmentation", "WordF1"]
 
@@ -74,6 +74,7 @@ class Segmentation(Task):
     """
 
     name: ClassVar[str] = "segmentation"
+    has_spans: ClassVar[bool] = True
 
     column: str = "upos"
     spaces: str = "boundary"
@@ -135,6 +136,18 @@ class Segmentation(Task):
         """Return the labels of the words that `words` finds."""
         spans = self._iterate_words(example, labels)
         return encode_spans(spans, len(labels), self._scheme)
+
+    def items(self, example: Example, labels: Sequence[str]) -> list[Span]:
+        """Return the words with their tags."""
+        return self.words(example, labels)
+
+    def withhold(
+        self, example: Example, labels: Sequence[str], kept: Sequence[bool]
+    ) -> tuple[str, ...]:
+        """Return labels with the same words; the tag of a word that is not kept is `_`."""
+        words = zip(self.words(example, labels), kept, strict=True)
+        spans = [word if keep else word._replace(type=NO_TAG) for word, keep in words]
+        return tuple(encode_spans(spans, len(labels), self._scheme))
 
     def metric(self, known_words: Container[str] | None = None) -> Metric:
         return WordF1(self)

@@ -22,8 +22,12 @@ from ..data import (
     gaps_after,
     surface,
 )
+from .spans import Span
 
-__all__ = ["Example", "Metric", "Task", "WordTask"]
+__all__ = ["NO_TAG", "Example", "Metric", "Task", "WordTask"]
+
+NO_TAG = "_"
+"""Stands for a tag that is not told (see `Task.withhold`), as in CoNLL-U."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,7 @@ class Task(ABC):
     """
 
     name: ClassVar[str]
+    has_spans: ClassVar[bool] = False  # whether an item may have several tokens, see `items`
     default_format: ClassVar[str] = "conllu"  # output format if the input cannot hold tags
 
     labels: tuple[str, ...]
@@ -191,6 +196,23 @@ class Task(ABC):
         Training and tagging remove all other tags.
         """
         return None
+
+    def items(self, example: Example, labels: Sequence[str]) -> list[Span]:
+        """Return the units that are predicted and scored: tagged words, or mentions.
+
+        Ill-formed labels have the items of the repaired labels.
+        """
+        return [Span(position, position + 1, label) for position, label in enumerate(labels)]
+
+    def withhold(
+        self, example: Example, labels: Sequence[str], kept: Sequence[bool]
+    ) -> tuple[str, ...]:
+        """Return labels that do not tell the tags of some items: `_` stands for such a tag.
+
+        Args:
+            kept: whether the tag of each item is told.
+        """
+        return tuple(label if keep else NO_TAG for label, keep in zip(labels, kept, strict=True))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the task as plain values, for JSON."""

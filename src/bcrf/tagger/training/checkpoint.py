@@ -29,8 +29,11 @@ _STATE, _MOMENTS = "training.json", "optimizer.safetensors"
 REASONS = ("done", "early stopping")
 """The reasons for which a run ends."""
 
-# Settings that may differ when a run is resumed: they name places, and do not change the result.
-_MAY_DIFFER = ("output", "data.train", "data.dev", "training.device", "training.log_every")
+# Settings that may differ when a run is resumed: they do not change the weights.
+_MAY_DIFFER = (
+    *("output", "data.train", "data.dev"),
+    *("training.device", "training.log_every", "training.calibrate"),
+)
 
 # Setting that may grow when a run is resumed, which extends the run.
 _EPOCHS = "training.epochs"

@@ -21,6 +21,7 @@ from ..config_tables import (
 from ..data import FORMATS
 from ..nn import ModelConfig, check_decoder
 from ..tasks import TASKS
+from .fine_tuning import inherited_settings
 from .recipes import recipe
 
 __all__ = ["Config", "DataConfig", "DecodingConfig", "OptimizerConfig", "TrainingConfig"]
@@ -146,6 +147,10 @@ class TrainingConfig:
         device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:N".
         precision: "float32", or "bfloat16" for the matrix products of the network (autocast).
         log_every: steps between two lines of metrics.jsonl.
+        calibrate: whether the probabilities of each model that is saved in `best` are calibrated on
+            dev by a temperature; its tags do not change.
+        init_from: folder of a model with which the training begins (fine-tuning). Settings that are
+            left out are those of this model; new labels and words are added to it.
 
     Example:
         >>> from bcrf.tagger.training import TrainingConfig
@@ -161,6 +166,8 @@ class TrainingConfig:
     device: str = "auto"
     precision: Literal["float32", "bfloat16"] = "float32"
     log_every: Annotated[int, SIZE] = 100
+    calibrate: bool = True
+    init_from: Annotated[str, Limit(bool, "the folder of a model")] | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -225,7 +232,8 @@ class Config:
     def from_dict(cls, values: Mapping[str, Any]) -> Config:
         """Build a configuration; settings that are left out come from the recipe of the task.
 
-        Errors name the setting, such as `training.epochs`.
+        With `training.init_from`, they come from the saved model first. Errors name the setting,
+        such as `training.epochs`.
 
         Args:
             values: nested tables of plain values, such as a TOML file holds.
@@ -236,6 +244,10 @@ class Config:
             >>> config.data.task
             'pos'
         """
+        training = values.get("training")
+        start = training.get("init_from") if isinstance(training, Mapping) else None
+        if isinstance(start, str) and start:
+            values = deep_merge(inherited_settings(start), values)
         data, model = values.get("data"), values.get("model")
         task = data.get("task", "pos") if isinstance(data, Mapping) else None
         if isinstance(task, str) and task in TASKS:  # otherwise `from_table` raises

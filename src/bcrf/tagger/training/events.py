@@ -94,6 +94,8 @@ class Epoch:
         improved: whether this is the best epoch so far: no earlier score is higher.
         seconds, dev_seconds: time of training and of evaluation on dev.
         tokens_per_second: speed of training.
+        calibration: the values of `Calibration` on dev, if this epoch improved; None if it did not,
+            or if the run does not calibrate.
 
     Example:
         >>> from bcrf.tagger.training import Epoch
@@ -116,6 +118,7 @@ class Epoch:
     seconds: float
     dev_seconds: float
     tokens_per_second: float
+    calibration: dict[str, float] | None = None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ...numerics.logspace import widest_dtype
-from .. import Evaluation, Tagger, choose_device
+from .. import Evaluation, Tagger, calibrate, choose_device
 from ..data import LengthBatches
 from ..model_folder.limits import check_labels, check_methods, check_network, check_weights_size
 from ..nn import TaggerModel, weight_shapes
@@ -21,6 +21,7 @@ from ..nn.batch import copy_to_device
 from .checkpoint import TrainingProgress, load_checkpoint
 from .config import Config
 from .events import Epoch, Event, Finished, Started, Step
+from .fine_tuning import copy_weights, encoder_parts, load_start
 from .optimization import Optimization
 from .output import BEST, LAST, RunFolder, reserve_output
 from .randomness import seeded
@@ -90,13 +91,17 @@ class _Run:
     def __init__(self, config: Config, workers: Workers) -> None:
         self.config, self.workers = config, workers
         settings = config.training
-        data = TrainingData.read(config.data, config.model, settings.seed)
+        start = load_start(settings.init_from)
+        data = TrainingData.read(config.data, config.model, settings.seed, start)
         self.data, self.fingerprint = data, data.fingerprint()
         workers.check_same("the training data", self.fingerprint)
         task, vocabularies = data.task, data.vocabularies
         _check_loadable(config, data)
         with seeded(workers.device, settings.seed, "first weights"):
-            model = TaggerModel(config.model, vocabularies.sizes(len(task.labels)), task.structure)
+            sizes = vocabularies.sizes(len(task.labels))
+            model = TaggerModel(config.model, sizes, task.structure, encoder_parts(start))
+        if start is not None:
+            copy_weights(model, start.model)
         model.to(workers.device)
         decoding = config.decoding
         self.tagger = Tagger(model, task, vocabularies, decoding.decoder, decoding.repair)
@@ -134,6 +139,7 @@ class _Run:
             self._update_weights(progress.epoch + 1)
             epoch, after = self._judge(progress, loss, seconds, self._evaluate())
             if main:
+                epoch = self._calibrate(epoch)
                 after = self.folder.save(progress, after, epoch, self._finished(after))
             progress = after
             yield epoch
@@ -260,6 +266,20 @@ class _Run:
         if self.data.dev is None or not self.workers.is_main:
             return None
         return self.tagger.evaluate_examples(self.data.dev)
+
+    def _calibrate(self, epoch: Epoch) -> Epoch:
+        """Calibrate the probabilities of the best model on dev; return the event with the result.
+
+        Other states are saved without a temperature, since nobody reads their probabilities.
+        """
+        self.tagger.probability_temperature = 1.0
+        if not (self.config.training.calibrate and epoch.improved and self.data.dev):
+            return epoch
+        found = calibrate(self.tagger, self.data.dev)
+        if found is None:
+            return epoch
+        self.tagger.probability_temperature = found.temperature
+        return dataclasses.replace(epoch, calibration=found.to_dict())
 
     def _judge(
         self, progress: TrainingProgress, loss: float, seconds: float, evaluation: Evaluation | None

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...chain import PAD
-from .. import InputReader, Inputs, Vocabularies, tasks
+from .. import InputReader, Inputs, Tagger, Vocabularies, tasks
 from ..data import DataError, read
 from ..files import sha256_of_parts
 from ..nn import ModelConfig
@@ -19,6 +19,7 @@ from ..nn.inputs import pad_masks
 from ..nn.padding import padded
 from ..tasks import Example, Ner, Task
 from .config import DataConfig
+from .fine_tuning import add_labels, add_words
 
 __all__ = ["TrainingData", "TrainingItem", "prepare", "stack_targets"]
 
@@ -32,18 +33,28 @@ class TrainingData:
         train: the training sentences that have at least one token.
         dev: all dev sentences; None if the configuration names no dev file.
         vocabularies: the vocabularies of the training sentences.
+        is_fine_tuning: whether task and vocabularies continue those of a saved model.
     """
 
     task: Task
     train: list[Example]
     dev: list[Example] | None
     vocabularies: Vocabularies
+    is_fine_tuning: bool = False
 
     @classmethod
-    def read(cls, config: DataConfig, model: ModelConfig, seed: int) -> TrainingData:
-        """Read the files that the configuration names."""
+    def read(
+        cls, config: DataConfig, model: ModelConfig, seed: int, start: Tagger | None = None
+    ) -> TrainingData:
+        """Read the files that the configuration names.
+
+        Args:
+            start: the model that the training begins with, whose labels and words are kept.
+        """
         sentences = list(read(config.train, config.format))
         task = tasks.fit(config.task, sentences, config.task_settings)
+        if start is not None:
+            task = add_labels(start.task, task)
         train = [example for example in task.annotated(sentences) if len(example)]
         if not train:
             raise DataError(config.train, None, "has no words; expected training sentences")
@@ -61,7 +72,9 @@ class TrainingData:
         vocabularies = Vocabularies.build(
             train, model, lowercase=config.lowercase, min_count=config.min_count
         )
-        return cls(task, train, dev, vocabularies)
+        if start is not None:
+            vocabularies = add_words(start.vocabularies, vocabularies)
+        return cls(task, train, dev, vocabularies, start is not None)
 
     def fingerprint(self) -> str:
         """Return a checksum of the data; a run is resumed only if it is unchanged."""
@@ -70,6 +83,8 @@ class TrainingData:
     def _content(self) -> Iterator[object]:
         """Yield the task, and the tokens and labels of each sentence, as JSON can write them."""
         yield self.task.to_dict()
+        if self.is_fine_tuning:  # otherwise they follow from the sentences
+            yield self.vocabularies.to_dict()
         for example in [*self.train, *(self.dev or ())]:
             known = example.labels or [
                 None if labels is None else sorted(labels) for labels in example.allowed or ()
