@@ -44,12 +44,12 @@ class TaggingNetwork:
 
 
 NETWORKS = {
-    "parts of speech, no layers": TaggingNetwork("english", "pos", {}, 10_000),
+    "parts of speech, no layers": TaggingNetwork("english", "pos", {"layers": 0}, 10_000),
     "parts of speech, 2 layers, characters": TaggingNetwork(
         "english", "pos", {"layers": 2, "characters": "cnn"}, 2_000
     ),
     "segmentation + parts of speech, no layers": TaggingNetwork(
-        "chinese", "segmentation", {}, 10_000
+        "chinese", "segmentation", {"layers": 0}, 10_000
     ),
 }
 

@@ -14,6 +14,7 @@ import pytest
 import bcrf
 from bcrf.compat.caching import cached_result
 from bcrf.tagger.training import Config, Finished, train
+from tests.tokenizer_cases import load_tokenizer
 
 ROOT = Path(__file__).parents[2]
 SOURCE = Path(bcrf.__file__).parent
@@ -27,7 +28,7 @@ MODULES = [
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
-    """The names `tagger` and `file` of the example of `Tagger`, for the examples of its methods."""
+    """The names of the examples of `Tagger` and `Tokenizer`, for the examples of their methods."""
     folder = tmp_path_factory.mktemp("trained")
     file = folder / "train.conllu"
     file.write_text("1\tdogs\t_\tNOUN" + "\t_" * 6 + "\n\n")
@@ -39,7 +40,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     }
     finished = list(train(Config.from_dict(tables)))[-1]
     assert isinstance(finished, Finished)
-    return {"tagger": bcrf.Tagger.load(finished.model, device="cpu"), "file": file}
+    tagger = bcrf.Tagger.load(finished.model, device="cpu")
+    return {"tagger": tagger, "file": file, "tokenizer": load_tokenizer(folder)}
 
 
 @pytest.mark.parametrize("module", MODULES)

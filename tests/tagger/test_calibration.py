@@ -151,7 +151,7 @@ def test_probabilities_are_those_of_the_scaled_scores(tmp_path, task, monkeypatc
         assert raw.probabilities != tagged.probabilities
     # A long sentence is computed in blocks, at the same temperature.
     expected = [(t.probabilities, t.item_probabilities) for t in _tagged(tagger, examples)]
-    monkeypatch.setattr("bcrf.tagger.prediction.tagger.LONGEST_WHOLE", 1)
+    monkeypatch.setattr("bcrf.tagger.prediction.tagging.LONGEST_WHOLE", 1)
     monkeypatch.setattr("bcrf.tagger.prediction.long_sentences.BLOCK_TOKENS", 4)
     for (words, items), tagged in zip(expected, _tagged(tagger, examples), strict=True):
         assert tagged.probabilities == pytest.approx(words, rel=1e-4)

@@ -59,6 +59,16 @@ def state_after_no_step(settings: Config) -> tuple[Tagger, Tagger]:
 
 
 @pytest.mark.parametrize("task", ["pos", "ner", "segmentation"])
+def test_a_model_with_features_keeps_its_features_and_weights(tmp_path, task):
+    base(tmp_path, task, model={"features": "character" if task == "segmentation" else "word"})
+    tagger, old = state_after_no_step(fine_tuned(tmp_path, new_file(tmp_path, task)))
+    assert tagger.vocabularies.features == old.vocabularies.features is not None
+    assert tagger.labels[: len(old.labels)] == old.labels
+    for name, weight in old.model.encoder.state_dict().items():
+        torch.testing.assert_close(tagger.model.encoder.state_dict()[name], weight, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("task", ["pos", "ner", "segmentation"])
 @pytest.mark.parametrize("transitions", ["pairs", "shared"])
 def test_old_labels_and_words_keep_their_weights(tmp_path, task, transitions):
     base(tmp_path, task, model={"transitions": transitions, "characters": "cnn"})

@@ -14,8 +14,7 @@ import torch
 
 import bcrf
 from bcrf.tagger import Tagger
-from bcrf.tagger.prediction import long_sentences
-from bcrf.tagger.prediction import tagger as tagger_module
+from bcrf.tagger.prediction import long_sentences, tagging
 from bcrf.tagger.prediction.blocks import BlockedChain
 from bcrf.tagger.prediction.long_sentences import LongSentence
 from bcrf.tagger.tasks import Example
@@ -57,7 +56,7 @@ def in_blocks(monkeypatch):
     """Return a function that lets taggers process all sentences in blocks of a given size."""
 
     def set_size(size: int) -> None:
-        monkeypatch.setattr(tagger_module, "LONGEST_WHOLE", 0)
+        monkeypatch.setattr(tagging, "LONGEST_WHOLE", 0)
         monkeypatch.setattr(long_sentences, "BLOCK_TOKENS", size)
 
     return set_size
@@ -116,7 +115,7 @@ def test_the_size_of_blocks_does_not_matter(taggers, decoder, size):
         whole = sentence(task, 100)
         (expected,) = taggers[task].tag([whole], decoder=decoder, repair="mbr")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(tagger_module, "LONGEST_WHOLE", 99)
+            patch.setattr(tagging, "LONGEST_WHOLE", 99)
             patch.setattr(long_sentences, "BLOCK_TOKENS", size)
             (found,) = taggers[task].tag([whole], decoder=decoder, repair="mbr")
         assert found.labels == expected.labels
@@ -143,7 +142,7 @@ def test_ties_are_broken_as_in_the_whole_sentence(taggers):
         for decoder in DECODERS:
             (expected,) = tagger.tag([sentence("pos", 50)], decoder=decoder)
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(tagger_module, "LONGEST_WHOLE", 0)
+                patch.setattr(tagging, "LONGEST_WHOLE", 0)
                 patch.setattr(long_sentences, "BLOCK_TOKENS", 6)
                 (found,) = tagger.tag([sentence("pos", 50)], decoder=decoder)
             assert found.labels == expected.labels
@@ -168,7 +167,7 @@ def test_other_networks_without_layers(tmp_path, in_blocks, transitions, charact
 def test_long_and_short_sentences_keep_their_order(taggers, monkeypatch):
     sentences = [sentence("pos", length) for length in (5, 30, 3, 20, 0, 21, 4)]
     expected = taggers["pos"].tag(sentences)
-    monkeypatch.setattr(tagger_module, "LONGEST_WHOLE", 20)
+    monkeypatch.setattr(tagging, "LONGEST_WHOLE", 20)
     monkeypatch.setattr(long_sentences, "BLOCK_TOKENS", 8)
     found = taggers["pos"].tag(sentences)
     assert [t.words for t in found] == [tuple(words) for words in sentences]
@@ -177,11 +176,9 @@ def test_long_and_short_sentences_keep_their_order(taggers, monkeypatch):
 
 def test_sentences_as_long_as_a_batch_are_tagged_as_a_whole(taggers, monkeypatch):
     tagger, seen = taggers["pos"], []
-    tag_long = Tagger._tag_long
-    monkeypatch.setattr(
-        Tagger, "_tag_long", lambda self, *rest: seen.append(rest[0]) or tag_long(self, *rest)
-    )
-    most = tagger_module.LONGEST_WHOLE
+    tag_long = tagging._tag_long
+    monkeypatch.setattr(tagging, "_tag_long", lambda *all: seen.append(all[1]) or tag_long(*all))
+    most = tagging.LONGEST_WHOLE
     tagger.tag([["a"] * most, ["a"] * (most + 1)])
     assert [len(example) for example in seen] == [most + 1]
 
@@ -190,7 +187,7 @@ def test_a_sentence_is_freed_after_it_is_yielded(taggers, monkeypatch):
     import gc
     import weakref
 
-    monkeypatch.setattr(tagger_module, "LONGEST_WHOLE", 5)
+    monkeypatch.setattr(tagging, "LONGEST_WHOLE", 5)
     monkeypatch.setattr("bcrf.tagger.prediction.windows.WINDOW_TOKENS", 1)
     stream = taggers["pos"].stream(sentence("pos", 40, seed) for seed in range(10))
     alive: list[weakref.ref] = []
@@ -239,10 +236,10 @@ def test_a_smaller_overlap_changes_probabilities(taggers, in_blocks, monkeypatch
 
 def test_self_attention_reads_blocks_with_context(tmp_path, monkeypatch):
     tagger = trained(tmp_path, model={"layers": 1}, training={"epochs": 20})
-    most = tagger_module.LONGEST_WHOLE
+    most = tagging.LONGEST_WHOLE
     whole = sentence("pos", most + 1)
     (in_blocks,) = tagger.tag([whole])
-    monkeypatch.setattr(tagger_module, "LONGEST_WHOLE", most + 1)
+    monkeypatch.setattr(tagging, "LONGEST_WHOLE", most + 1)
     (at_once,) = tagger.tag([whole])
     same = sum(a == b for a, b in zip(in_blocks.labels, at_once.labels, strict=True)) / len(whole)
     print(f"{same:.2%} of the labels of {len(whole)} tokens agree")

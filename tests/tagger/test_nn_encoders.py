@@ -213,7 +213,7 @@ def test_errors_name_the_missing_inputs_of_a_batch():
         embeddings()(collate(None, LETTERS))
     with pytest.raises(ValueError, match="reads characters, but the batch has none"):
         embeddings(characters=True)(collate(WORDS))
-    with pytest.raises(ValueError, match="all three are None"):
+    with pytest.raises(ValueError, match="all are None"):
         collate()
     with pytest.raises(ValueError, match=r"words has lengths \[1\], characters has \[2\]"):
         collate([[4]], [[[4], [5]]])

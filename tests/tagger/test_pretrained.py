@@ -101,13 +101,12 @@ def test_a_damaged_tokenizer_is_an_error(trained, tmp_path):
 
 def test_long_sentences_are_read_in_blocks_with_context(trained, monkeypatch):
     """In blocks, the windows of the encoder begin elsewhere, so that scores differ slightly."""
-    from bcrf.tagger.prediction import long_sentences
-    from bcrf.tagger.prediction import tagger as tagger_module
+    from bcrf.tagger.prediction import long_sentences, tagging
 
     _, tagger = trained
     words = ["the", "cat", "a", "abc", "unheard", "cab"] * 50
     (whole,) = tagger.tag([words])
-    monkeypatch.setattr(tagger_module, "LONGEST_WHOLE", 200)
+    monkeypatch.setattr(tagging, "LONGEST_WHOLE", 200)
     monkeypatch.setattr(long_sentences, "BLOCK_TOKENS", 64)
     monkeypatch.setattr(long_sentences, "CONTEXT", 32)
     lengths = []

@@ -366,7 +366,7 @@ def test_sentences_without_words_and_without_mentions(taggers, tmp_path):
 
 def test_long_sentences_are_reported(taggers, files, monkeypatch):
     expected = build_report(system(taggers["ner"], files["ner"]))
-    monkeypatch.setattr("bcrf.tagger.prediction.tagger.LONGEST_WHOLE", 3)
+    monkeypatch.setattr("bcrf.tagger.prediction.tagging.LONGEST_WHOLE", 3)
     found = build_report(system(taggers["ner"], files["ner"]))
     assert found["scores"] == expected["scores"]
     assert found["errors"] == expected["errors"]

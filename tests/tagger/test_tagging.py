@@ -369,7 +369,7 @@ def test_files_that_cannot_be_evaluated(taggers, tmp_path):
 
 
 def test_batches_have_at_most_their_size(taggers, monkeypatch):
-    from bcrf.tagger.prediction import tagger
+    from bcrf.tagger.prediction import tagging
 
     sizes = []
     plan = LengthBatches.in_order
@@ -380,11 +380,11 @@ def test_batches_have_at_most_their_size(taggers, monkeypatch):
         return batches
 
     monkeypatch.setattr(LengthBatches, "in_order", recorded)
-    monkeypatch.setattr(tagger, "BATCH_TOKENS", 12)
+    monkeypatch.setattr(tagging, "BATCH_TOKENS", 12)
     expected = [t.labels for t in taggers["pos"].tag(inputs("pos"))]
     assert max(sizes) <= 12
     assert len(sizes) > 3
-    monkeypatch.setattr(tagger, "BATCH_TOKENS", 4096)
+    monkeypatch.setattr(tagging, "BATCH_TOKENS", 4096)
     assert [t.labels for t in taggers["pos"].tag(inputs("pos"))] == expected
 
 

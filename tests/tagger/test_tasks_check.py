@@ -91,7 +91,9 @@ def test_check_of_files_that_cannot_be_read(tmp_path):
     empty = check([write(tmp_path, "empty.conllu", "")])
     assert empty.ok
     assert empty.files[0].format is None
-    with pytest.raises(ValueError, match="task must be one of pos, segmentation, ner, got 'x'"):
+    with pytest.raises(
+        ValueError, match="task must be one of pos, segmentation, ner, tokenization, got 'x'"
+    ):
         check([], "x")
 
 

@@ -156,7 +156,10 @@ def test_task_round_trip_through_json():
     task = ner(*IOB2, scheme="BIOES")
     assert from_dict(json.loads(json.dumps(task.to_dict()))) == task
     for bad, message in [
-        ({"task": "chunking"}, "task must be one of pos, segmentation, ner, got 'chunking'"),
+        (
+            {"task": "chunking"},
+            "task must be one of pos, segmentation, ner, tokenization, got 'chunking'",
+        ),
         ({}, "got None"),
         (
             {"task": "ner", "labels": ["O"]},

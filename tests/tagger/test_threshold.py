@@ -64,7 +64,7 @@ def test_probabilities_of_mentions_are_those_of_enumeration(taggers, bioes):
 def test_long_sentences_have_the_same_items(taggers, task, monkeypatch):
     tagger = taggers[task]
     expected = of_examples(tagger, inputs(task))
-    monkeypatch.setattr("bcrf.tagger.prediction.tagger.LONGEST_WHOLE", 1)
+    monkeypatch.setattr("bcrf.tagger.prediction.tagging.LONGEST_WHOLE", 1)
     monkeypatch.setattr("bcrf.tagger.prediction.long_sentences.BLOCK_TOKENS", 4)
     for one, two in zip(expected, of_examples(tagger, inputs(task)), strict=True):
         assert one.labels == two.labels

@@ -21,8 +21,8 @@ def with_data(**data: object) -> dict[str, object]:
     ("task", "epochs", "unknown_rate", "lowercase"),
     [("pos", 12, 0.05, True), ("segmentation", 10, 0.03, False), ("ner", 20, 0.05, False)],
 )
-def test_missing_settings_come_from_the_recipe(task, epochs, unknown_rate, lowercase):
-    config = Config.from_dict(with_data(task=task))
+def test_the_network_of_the_paper_has_its_recipe(task, epochs, unknown_rate, lowercase):
+    config = Config.from_dict(with_data(task=task) | {"model": {"layers": 0}})
     assert config.training.epochs == epochs
     assert config.model.unknown_rate == unknown_rate
     assert config.data.lowercase == lowercase
@@ -30,6 +30,48 @@ def test_missing_settings_come_from_the_recipe(task, epochs, unknown_rate, lower
     assert config.optimizer.warmup == 0.1
     assert (config.training.batch, config.training.batch_unit) == (32, "sentences")
     assert config.model.dropout == 0.3
+    assert config.model.features == "none"
+    assert config.training.patience is None
+
+
+@pytest.mark.parametrize(
+    ("task", "features"), [("pos", "word"), ("segmentation", "character"), ("ner", "word")]
+)
+def test_without_a_network_features_are_read(task, features):
+    config = Config.from_dict(with_data(task=task))
+    assert (config.model.features, config.model.transitions) == (features, "shared")
+    assert (config.optimizer.learning_rate, config.optimizer.beta2) == (2e-3, 0.99)
+    assert (config.training.batch_unit, config.training.loss_unit) == ("tokens", "tokens")
+    assert config.training.patience is not None
+    assert config.data.min_count == 2
+    assert not config.data.lowercase
+    small = Config.from_dict(with_data(task=task) | {"model": {"size": "small"}})
+    assert small.model.context_width < config.model.context_width
+    assert small.training == config.training
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"layers": 0},
+        {"width": 8},
+        {"characters": "none"},
+        {"pretrained": "x"},
+        {"unknown_rate": 0.1},
+        {"features": "none"},
+        {"forbidden_transitions": "removed"},
+    ],
+)
+def test_a_setting_of_another_network_chooses_it(model):
+    assert Config.from_dict(LEAST | {"model": model}).model.features == "none"
+    assert Config.from_dict(LEAST | {"model": {"objective": "bregman"}}).model.uses_features
+
+
+def test_features_of_characters_need_segmentation():
+    with pytest.raises(
+        ValueError, match=r"'character' needs the task segmentation or tokenization; .* is pos"
+    ):
+        Config.from_dict(LEAST | {"model": {"features": "character"}})
 
 
 def test_given_settings_override_the_recipe():
@@ -47,8 +89,8 @@ def test_pretrained_encoders_have_a_lower_learning_rate():
     assert config.optimizer.learning_rate == 3e-5
     assert config.training.epochs == 3
     rates = {"learning_rate": 3e-5, "scorer_learning_rate": 3e-4}
-    assert recipe("pos", pretrained=True)["optimizer"] == rates
-    assert "optimizer" not in recipe("pos")
+    assert recipe("pos", {"pretrained": "x"})["optimizer"] == rates
+    assert "optimizer" not in recipe("pos", {"layers": 2})
 
 
 def test_config_round_trip_through_json():

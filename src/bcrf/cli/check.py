@@ -30,9 +30,9 @@ def run(arguments: list[str]) -> int:
     parser.add_argument(
         "--task",
         metavar="NAME",
-        type=one_of("pos", "segmentation", "ner"),
+        type=one_of("pos", "segmentation", "ner", "tokenization"),
         default="pos",
-        help="check the files as data for this task: pos, segmentation or ner "
+        help="check the files as data for this task: pos, segmentation, ner or tokenization "
         "(default: %(default)s)",
     )
     parser.add_argument(

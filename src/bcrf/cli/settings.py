@@ -34,9 +34,10 @@ __all__ = [
 MISSING = object()
 """The default of a setting that must be given."""
 
-# The files of the dataclasses, `Config` in the first one; then the defaults of each task.
+# The files of the dataclasses, `Config` in the first one; then the defaults of the network that
+# reads features: those of all tasks, and those of each task.
 _SOURCES = ("training/config.py", "nn/config.py")
-_RECIPES = ("training/recipes.py", "_RECIPES")
+_RECIPES = ("training/recipes.py", "_FEATURES", "_FEATURES_OF_TASK")
 
 
 @dataclass(frozen=True)
@@ -106,14 +107,21 @@ def read_settings() -> list[SettingsGroup]:
 
 
 def read_task_defaults() -> Mapping[str, Mapping[str, Mapping[str, object]]]:
-    """Return the defaults that depend on the task: task -> part -> setting -> value."""
-    source, constant = _RECIPES
-    for node in ast.parse(_read_source(source)).body:
-        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == constant:
-            assert node.value is not None
-            defaults: dict[str, dict[str, dict[str, object]]] = ast.literal_eval(node.value)
-            return defaults
-    raise LookupError(f"{source} does not define {constant}")
+    """Return the defaults of each task, without a configuration: task -> part -> setting -> value.
+
+    The settings are those of the network that reads features.
+    """
+    from ..tagger.config_tables import deep_merge
+
+    source, *constants = _RECIPES
+    found = {
+        ast.unparse(node.target): ast.literal_eval(node.value)
+        for node in ast.parse(_read_source(source)).body
+        if isinstance(node, ast.AnnAssign) and node.value is not None
+        if ast.unparse(node.target) in constants
+    }
+    shared, of_tasks = (found[constant] for constant in constants)
+    return {task: deep_merge(shared, of_task) for task, of_task in of_tasks.items()}
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
 from .arguments import (
@@ -31,11 +32,14 @@ __all__ = ["run"]
 
 _STDIN = "-"
 _BOM = "\ufeff"
+_WHITESPACE = "whitespace"
 
 _EPILOG = """\
 The output has the sentences of the input, in the same order. In CoNLL-U, columns and JSON lines
-only the tags change. Raw text must have one sentence per line, with spaces between words and
-punctuation marks ("again ."); its output is CoNLL-U.
+only the tags change. The output of raw text is CoNLL-U by default. The tokenizer of the model, or
+that of --tokenizer, divides raw text into sentences and words. If there is none, raw text must have
+one sentence per line, with spaces between words and punctuation marks ("again ."). A MODEL of the
+task tokenization writes the sentences and words without tags.
 
   bcrf tag runs/en_ewt input.conllu > output.conllu
   echo "Ada visited Turin again ." | bcrf tag runs/en_ewt --format jsonl --probabilities
@@ -49,14 +53,21 @@ def run(arguments: list[str]) -> int:
     files = options.files or [_STDIN]
     use_threads(options.threads)
 
-    from ..tagger import Tagger
+    from ..tagger import Tagger, Tokenizer
     from ..tagger.files import atomic_write_bytes
+    from ..tagger.tasks import Tokenization
 
     to_file = options.output is not None
     # Sentences that are printed to the same terminal would mix with the progress bar.
     with progress_bar(to_file or not sys.stdout.isatty()) as update:
         update("loading the model", 0, None)
         tagger = Tagger.load(options.model, options.device)
+        if options.tokenizer == _WHITESPACE:
+            tagger.tokenizer = None
+        elif options.tokenizer is not None:
+            tagger.tokenizer = Tokenizer.load(options.tokenizer, options.device)
+        if isinstance(tagger.task, Tokenization):
+            _check_tokenizer_options(options)
         _check_readable(files)
         output: AbstractContextManager[BinaryIO] = (
             atomic_write_bytes(options.output) if to_file else nullcontext(sys.stdout.buffer)
@@ -109,8 +120,33 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         help="read N sentences before the first one is written; 1 answers each sentence at once "
         "(default: 1 at a terminal, else 1024)",
     )
+    parser.add_argument(
+        "--tokenizer",
+        metavar="FOLDER",
+        help=f"how to divide raw text: the folder of a model of the task tokenization, or "
+        f"{_WHITESPACE}: one sentence per line, with white space between words (default: the "
+        f"tokenizer of the model, or {_WHITESPACE} if it has none)",
+    )
+    parser.add_argument(
+        "--split-lines",
+        action="store_true",
+        help="with a tokenizer: a line end always ends a sentence (default: an empty line does; at "
+        "another line end, the model decides)",
+    )
     add_prediction_options(parser)
     return parser.parse_args(arguments)
+
+
+def _check_tokenizer_options(options: argparse.Namespace) -> None:
+    """Raise for options that make no sense if the model is itself a tokenizer."""
+    if options.tokenizer is not None:
+        raise UserError(f"{options.model} is itself a tokenizer; leave out --tokenizer")
+    if options.probabilities or options.threshold is not None:
+        raise UserError(f"{options.model} is a tokenizer, which gives no tags with probabilities")
+    if options.input_format not in ("auto", "text"):
+        raise UserError(
+            f"{options.model} is a tokenizer, which reads raw text; leave out --input-format"
+        )
 
 
 def _check_readable(files: Sequence[str]) -> None:
@@ -135,21 +171,12 @@ def _tag_files(
     tagger: Tagger, files: Sequence[str], options: argparse.Namespace, stream: BinaryIO
 ) -> Iterator[None]:
     """Tag the sentences of all files and write them, one sentence per iteration."""
-    from ..tagger.data import read
-
     layout: str | None = None
     last = ""
     for file in files:
         source, name = (standard_input(), "<stdin>") if file == _STDIN else (file, file)
         begins = True
-        for tagged in tagger.stream(
-            read(source, options.input_format, name),
-            options.probabilities or options.threshold is not None,
-            options.decoder,
-            options.repair,
-            options.window,
-            options.threshold,
-        ):
+        for tagged in _tag_source(tagger, source, name, options):
             found = tagged.sentence.format.name
             layout = layout or found
             if begins and options.format is None:
@@ -164,6 +191,31 @@ def _tag_files(
                 last = line
             del tagged  # so that a long sentence is freed before the next one is read
             yield
+
+
+def _tag_source(
+    tagger: Tagger, source: str | BinaryIO, name: str, options: argparse.Namespace
+) -> Iterator[Tagged]:
+    """Yield the tagged sentences of a file; at a terminal, those of a line before the next line."""
+    from ..tagger import Tokenizer
+    from ..tagger.data import read, read_lines
+    from ..tagger.tasks import Tokenization
+
+    lines = {"line_by_line": options.window == 1, "split_lines": options.split_lines}
+    if isinstance(tagger.task, Tokenization):
+        return Tokenizer(tagger).stream(read_lines(source, name), name, **lines)
+    split = None
+    if tagger.tokenizer is not None:
+        split = partial(tagger.tokenizer.sentences, **lines)
+    sentences = read(source, options.input_format, name, split)
+    return tagger.stream(
+        sentences,
+        options.probabilities or options.threshold is not None,
+        options.decoder,
+        options.repair,
+        options.window,
+        options.threshold,
+    )
 
 
 def _render(tagged: Tagged, format: str | None) -> Iterator[str]:

@@ -12,6 +12,7 @@ if typing.TYPE_CHECKING:
     from .prediction.devices import choose_device
     from .prediction.results import Evaluation, Tagged
     from .prediction.tagger import Tagger
+    from .prediction.tokenizer import Tokenizer
 
 __all__ = [
     "REPAIRS",
@@ -23,6 +24,7 @@ __all__ = [
     "Reliability",
     "Tagged",
     "Tagger",
+    "Tokenizer",
     "Vocabularies",
     "calibrate",
     "choose_device",
@@ -38,6 +40,7 @@ _MODULES = {
     "Reliability": "prediction.calibration",
     "Tagged": "prediction.results",
     "Tagger": "prediction.tagger",
+    "Tokenizer": "prediction.tokenizer",
     "Vocabularies": "nn.inputs",
     "calibrate": "prediction.calibration",
     "choose_device": "prediction.devices",

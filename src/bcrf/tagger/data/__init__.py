@@ -7,27 +7,40 @@ Example:
     (('Ada', 'sings'), ['B-PER', 'O'])
 """
 
+from .annotated_text import PARAGRAPH_BREAK, AnnotatedText, annotated_text
 from .batching import LengthBatches
-from .lines import DataError
-from .reading import FORMATS, detect_format, format_named, read, read_with_errors
+from .features import FeatureKind, FeatureVocabulary
+from .lines import DataError, read_lines
+from .reading import FORMATS, SplitText, detect_format, format_named, read, read_with_errors
 from .running_text import Surface, gaps_after, surface
-from .sentence import ComputedSequence, Format, Sentence, Word
+from .sentence import ComputedSequence, Format, Sentence, Token, Word
 from .vocabulary import Vocabulary
+from .word_vectors import WordVectors, read_word_vectors
 
 __all__ = [
     "FORMATS",
+    "PARAGRAPH_BREAK",
+    "AnnotatedText",
     "ComputedSequence",
     "DataError",
+    "FeatureKind",
+    "FeatureVocabulary",
     "Format",
     "LengthBatches",
     "Sentence",
+    "SplitText",
     "Surface",
+    "Token",
     "Vocabulary",
     "Word",
+    "WordVectors",
+    "annotated_text",
     "detect_format",
     "format_named",
     "gaps_after",
     "read",
+    "read_lines",
     "read_with_errors",
+    "read_word_vectors",
     "surface",
 ]

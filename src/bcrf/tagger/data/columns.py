@@ -120,7 +120,11 @@ class ColumnsFormat(Format):
         yield from lines[done:]
 
     def compose_lines(
-        self, words: Sequence[Word], column: str, text: str | None = None
+        self,
+        words: Sequence[Word],
+        column: str,
+        text: str | None = None,
+        offset: int | None = None,
     ) -> Iterator[str]:
         if not self.composes:
             raise ValueError(
@@ -206,7 +210,7 @@ class ColumnsFormat(Format):
 
 
 def _composed(word: Word) -> str:
-    fields = [word.form, word.tag]
+    fields = [word.form] if word.tag is None else [word.form, word.tag]
     if word.probability is not None:
         fields.append(f"{word.probability:.4f}")
     return "\t".join(fields) + "\n"

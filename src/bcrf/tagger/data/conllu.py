@@ -14,7 +14,7 @@ from itertools import chain
 
 from .conllu_fields import WordIds, get_misc, get_space, set_misc, set_space
 from .lines import Block, DataError, content, ending, split_blocks
-from .sentence import Format, Sentence, Word, check_fields
+from .sentence import Format, Sentence, Token, Word, check_fields
 
 __all__ = ["ConlluFormat"]
 
@@ -22,6 +22,7 @@ COLUMNS = 10
 ID, FORM, UPOS, XPOS, MISC = 0, 1, 3, 4, 9
 
 _TEXT = "# text ="
+_PARAGRAPH = re.compile(r"#\s*(newpar|newdoc)\b")
 _LINE_ENDS = re.compile(r"[\r\n]+")
 
 
@@ -50,6 +51,26 @@ class ConlluFormat(Format):
             return None
         return [get_space(misc) for misc in miscs]
 
+    def tokens(self, sentence: Sentence) -> list[Token]:
+        rows = [
+            line.split("\t") for line in map(content, sentence.block.lines) if line[:1].isdigit()
+        ]
+        is_known = sentence.text is not None or any("Space" in fields[MISC] for fields in rows)
+        tokens: list[Token] = []
+        covered = 0  # number of the last word of `tokens`
+        for fields in rows:
+            first, _, last = fields[ID].partition("-")
+            if "." in first or int(first) <= covered:  # an empty node, or within a multiword token
+                continue
+            covered = int(last or first)
+            words = sentence.words[int(first) - 1 : covered]
+            space = get_space(fields[MISC]) if is_known else None
+            tokens.append(Token(fields[FORM], words, space))
+        return tokens
+
+    def starts_paragraph(self, sentence: Sentence) -> bool:
+        return any(map(_PARAGRAPH.match, map(content, sentence.block.lines)))
+
     def fill_lines(
         self,
         sentence: Sentence,
@@ -68,7 +89,11 @@ class ConlluFormat(Format):
         yield from lines[done:]
 
     def compose_lines(
-        self, words: Sequence[Word], column: str, text: str | None = None
+        self,
+        words: Sequence[Word],
+        column: str,
+        text: str | None = None,
+        offset: int | None = None,
     ) -> Iterator[str]:
         # An empty sentence gets a text line; otherwise it would disappear from the file. A text
         # from JSON may have several lines, but a comment is a single line.
@@ -144,7 +169,9 @@ def _composed(words: Sequence[Word], column: str) -> Iterator[str]:
     yield "\n"
 
 
-def _set_tag(fields: list[str], column: str, tag: str, probability: float | None) -> None:
+def _set_tag(fields: list[str], column: str, tag: str | None, probability: float | None) -> None:
+    if tag is None:
+        return
     if column != "ner":
         fields[UPOS if column == "upos" else XPOS] = tag
     elif tag != "O" or get_misc(fields[MISC], "NER"):

@@ -2,7 +2,8 @@
 
 `tags` may be missing. A tag may also be a list (one of these tags is right) or null (any tag may
 be right). An object with only `text` is read as a line of raw text. Other keys are kept. Output may
-have `starts` (where in `text` each word starts) and `probabilities`.
+have `starts` (where in `text` each word starts), `offset` (where in a file of raw text `text`
+begins) and `probabilities`.
 """
 
 from __future__ import annotations
@@ -56,9 +57,13 @@ class JsonlFormat(Format):
         yield _dump(record) + ending(line)
 
     def compose_lines(
-        self, words: Sequence[Word], column: str, text: str | None = None
+        self,
+        words: Sequence[Word],
+        column: str,
+        text: str | None = None,
+        offset: int | None = None,
     ) -> Iterator[str]:
-        yield _dump(_composed(words, text)) + "\n"
+        yield _dump(_composed(words, text, offset)) + "\n"
 
     def rewrite_lines(
         self, sentence: Sentence, words: Sequence[Word], column: str, text: str | None = None
@@ -87,10 +92,13 @@ class JsonlFormat(Format):
         return Sentence(tuple(words), (0,) * len(words), block, self, text)
 
 
-def _composed(words: Sequence[Word], text: str | None) -> dict[str, Any]:
+def _composed(words: Sequence[Word], text: str | None, offset: int | None = None) -> dict[str, Any]:
     record: dict[str, Any] = {} if text is None else {"text": text}
+    if offset is not None:
+        record["offset"] = offset
     record["words"] = [word.form for word in words]
-    record["tags"] = [word.tag for word in words]
+    if not words or any(word.tag is not None for word in words):
+        record["tags"] = [word.tag for word in words]
     if any(word.start is not None for word in words):
         record["starts"] = [word.start for word in words]
     if any(word.probability is not None for word in words):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from pathlib import PurePath
 
@@ -15,7 +15,7 @@ from .lines import DataError, Source, content, read_lines, record_lines
 from .sentence import Format, Sentence
 from .text import TextFormat
 
-__all__ = ["FORMATS", "detect_format", "format_named", "read", "read_with_errors"]
+__all__ = ["FORMATS", "SplitText", "detect_format", "format_named", "read", "read_with_errors"]
 
 FORMATS: dict[str, Format] = {
     format.name: format
@@ -30,6 +30,9 @@ FORMATS: dict[str, Format] = {
 }
 """All formats by name."""
 
+SplitText = Callable[[Iterable[str], str], Iterator[Sentence]]
+"""Divides raw text, given as the lines and the name of its file, into sentences."""
+
 LOOK_AHEAD = 100
 """Maximal number of lines from which a format is detected."""
 
@@ -41,7 +44,12 @@ _ID = re.compile(r"[0-9]+([-.][0-9]+)?")
 _MENTION_TAG = re.compile(r"O|[BIOESLUM]-.+")
 
 
-def read(source: Source, format: str = "auto", name: str | None = None) -> Iterator[Sentence]:
+def read(
+    source: Source,
+    format: str = "auto",
+    name: str | None = None,
+    split: SplitText | None = None,
+) -> Iterator[Sentence]:
     """Yield the sentences of a file.
 
     Args:
@@ -49,6 +57,8 @@ def read(source: Source, format: str = "auto", name: str | None = None) -> Itera
         format: "conllu", "columns", "conll2003", "uner", "jsonl", "text", or "auto", which detects
             the format by the suffix and the first lines (`detect_format`).
         name: the name of the file in messages; None: its path.
+        split: divides the lines of raw text into sentences; None: every line is a sentence, whose
+            words are separated by white space.
 
     Raises:
         DataError: the file cannot be read, is not UTF-8, or is malformed; the message names the
@@ -59,14 +69,17 @@ def read(source: Source, format: str = "auto", name: str | None = None) -> Itera
         >>> [sentence.words for sentence in read(io.BytesIO(b"Hello world\\nBye\\n"), "text")]
         [('Hello', 'world'), ('Bye',)]
     """
-    for sentence in read_with_errors(source, format, name):
+    for sentence in read_with_errors(source, format, name, split):
         if isinstance(sentence, DataError):
             raise sentence
         yield sentence
 
 
 def read_with_errors(
-    source: Source, format: str = "auto", name: str | None = None
+    source: Source,
+    format: str = "auto",
+    name: str | None = None,
+    split: SplitText | None = None,
 ) -> Iterator[Sentence | DataError]:
     """Yield what `read` yields; yield the error of a malformed sentence instead of raising it."""
     if name is None:
@@ -78,7 +91,10 @@ def read_with_errors(
         lines = chain(seen, lines)
     else:
         layout = format_named(format)
-    yield from layout.sentences(lines, name)
+    if split is not None and layout.name == "text":
+        yield from split(lines, name)
+    else:
+        yield from layout.sentences(lines, name)
 
 
 def format_named(name: str) -> Format:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from typing import NamedTuple
 
 from .lines import shorten
 from .sentence import ComputedSequence, Sentence
 
-__all__ = ["Surface", "gaps_after", "surface"]
+__all__ = ["Surface", "gaps_after", "locate", "surface"]
 
 
 class Surface(NamedTuple):
@@ -42,9 +42,27 @@ def surface(sentence: Sentence) -> Surface:
         if spaces:
             spaces[-1] = ""
         text = "".join(word + space for word, space in zip(sentence.words, spaces, strict=True))
+    starts, ends = locate(sentence, text, sentence.words, range(len(sentence)))
+    return Surface(text, ComputedSequence(len(starts), lambda i: (starts[i], ends[i])))
+
+
+def locate(
+    sentence: Sentence, text: str, forms: Iterable[str], positions: Iterable[int]
+) -> tuple[array[int], array[int]]:
+    """Return where in the text the forms start and end; they make up the text, besides white space.
+
+    Args:
+        sentence: the sentence of the text, for errors.
+        text: its text.
+        forms: its words or tokens, in order.
+        positions: for each form, the position of its first word, for errors.
+
+    Raises:
+        DataError: the text does not consist of the forms.
+    """
     starts, ends = array("q"), array("q")
     end = 0
-    for position, word in enumerate(sentence.words):
+    for word, position in zip(forms, positions, strict=True):
         start = end
         while not text.startswith(word, start) and text[start : start + 1].isspace():
             start += 1
@@ -62,4 +80,4 @@ def surface(sentence: Sentence) -> Surface:
             len(sentence) - 1,
             f"the text continues after the last word: {shorten(text[end:].strip())}",
         )
-    return Surface(text, ComputedSequence(len(starts), lambda i: (starts[i], ends[i])))
+    return starts, ends

@@ -5,11 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar, overload
+from typing import Generic, NamedTuple, TypeVar, overload
 
 from .lines import Block, DataError, shorten
 
-__all__ = ["ComputedSequence", "Format", "Sentence", "Word", "check_fields"]
+__all__ = ["ComputedSequence", "Format", "Sentence", "Token", "Word", "check_fields"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,7 @@ class Sentence:
         block: the raw lines, including comments and the empty lines around the sentence.
         format: the format of the lines, which reads and writes their tags.
         text: the text of the sentence, if the file has it.
+        offset: for a sentence of raw text, where it begins in the file, in characters.
 
     Example:
         >>> import io
@@ -39,6 +40,7 @@ class Sentence:
     block: Block
     format: Format
     text: str | None = None
+    offset: int | None = None
 
     def __len__(self) -> int:
         return len(self.words)
@@ -63,17 +65,31 @@ class Word:
 
     Args:
         form: the word itself.
-        tag: its tag.
+        tag: its tag; None: it has none.
         probability: the probability of the tag; None: it is not written.
         space: the white space after the word; None if it is not known.
         start: where in the text the word starts; None: it is not written.
     """
 
     form: str
-    tag: str
+    tag: str | None
     probability: float | None = None
     space: str | None = None
     start: int | None = None
+
+
+class Token(NamedTuple):
+    """A token of the text: a word, or a multiword token (French `du`) with its words (`de`, `le`).
+
+    Args:
+        form: the token, as it stands in the text.
+        words: its words, at least one.
+        space: the white space after the token; None if it is not known.
+    """
+
+    form: str
+    words: tuple[str, ...]
+    space: str | None
 
 
 class Format(ABC):
@@ -103,6 +119,16 @@ class Format(ABC):
         """Return the white space after each word; None if it is not known."""
         return None
 
+    def tokens(self, sentence: Sentence) -> list[Token]:
+        """Return the tokens of the text; by default, each word is one."""
+        unknown: list[str | None] = [None] * len(sentence)
+        spaces = self.spaces(sentence) or unknown
+        return [Token(w, (w,), space) for w, space in zip(sentence.words, spaces, strict=True)]
+
+    def starts_paragraph(self, sentence: Sentence) -> bool:
+        """Return whether the file says that a paragraph or document begins with the sentence."""
+        return False
+
     # Sentences are written line by line: all lines of a long sentence would take much memory.
 
     @abstractmethod
@@ -117,9 +143,20 @@ class Format(ABC):
 
     @abstractmethod
     def compose_lines(
-        self, words: Sequence[Word], column: str, text: str | None = None
+        self,
+        words: Sequence[Word],
+        column: str,
+        text: str | None = None,
+        offset: int | None = None,
     ) -> Iterator[str]:
-        """Yield new lines for a sentence of another format."""
+        """Yield new lines for a sentence of another format.
+
+        Args:
+            words: the words.
+            column: the column of their tags.
+            text: the text of the sentence, if it is known.
+            offset: where the text begins in the file, see `Sentence`; only JSONL can hold it.
+        """
 
     def rewrite_lines(
         self, sentence: Sentence, words: Sequence[Word], column: str, text: str | None = None
@@ -148,7 +185,7 @@ class Format(ABC):
 def check_fields(words: Sequence[Word], forbidden: str, format: str) -> None:
     """Raise ValueError if a word or tag is empty or holds a character that would break a line."""
     for word in words:
-        for field in (word.form, word.tag):
+        for field in (word.form, *([] if word.tag is None else [word.tag])):
             if not field or any(character in field for character in forbidden):
                 raise ValueError(
                     f"{shorten(field)} cannot be written as {format}; a field must not be empty "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from .lines import Block, DataError, content
+from .lines import BOM, Block, DataError, content
 from .sentence import Format, Sentence, Word
 
 __all__ = ["TextFormat"]
@@ -24,11 +24,15 @@ class TextFormat(Format):
         return False
 
     def sentences(self, lines: Iterable[str], path: str) -> Iterator[Sentence | DataError]:
+        end = 0  # of the lines before, without a byte order mark at the start of the file
         for number, line in enumerate(lines, start=1):
             text = content(line)
             words = tuple(text.split())
+            begin = end + (line.startswith(BOM) and number > 1)
+            block = Block(path, number, (line,))
             # Every word is in row 0; `bytes` stores these zeros with one byte per word.
-            yield Sentence(words, bytes(len(words)), Block(path, number, (line,)), self, text)
+            yield Sentence(words, bytes(len(words)), block, self, text, begin)
+            end = begin + len(line.removeprefix(BOM))
 
     def tags(self, sentence: Sentence, column: str) -> list[str]:
         raise DataError(sentence.path, None, f"is raw text and has no {column} tags")
@@ -43,6 +47,10 @@ class TextFormat(Format):
         raise ValueError("raw text cannot hold tags; write conllu, columns or jsonl")
 
     def compose_lines(
-        self, words: Sequence[Word], column: str, text: str | None = None
+        self,
+        words: Sequence[Word],
+        column: str,
+        text: str | None = None,
+        offset: int | None = None,
     ) -> Iterator[str]:
         raise ValueError("raw text cannot hold tags; write conllu, columns or jsonl")

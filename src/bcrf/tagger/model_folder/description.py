@@ -1,6 +1,7 @@
 """The files of a model: `model.safetensors` holds the weights, `model.json` everything else.
 
 If the model has a pretrained encoder, the folder `encoder/` holds its configuration and tokenizer.
+If a tagger has a tokenizer for raw text, the folder `tokenizer/` holds this model.
 `model.json` holds the SHA-256 of every other file, and of its own values, so that damage is
 noticed. Files that `model.json` does not name are not read.
 """
@@ -28,6 +29,7 @@ from .tensors import TensorInfo, load_tensors, save_tensors, tensor_infos
 
 __all__ = [
     "ENCODER",
+    "TOKENIZER",
     "VERSION",
     "Description",
     "check_replaceable",
@@ -47,11 +49,16 @@ VERSION = 1
 
 DESCRIPTION, WEIGHTS, ENCODER = "model.json", "model.safetensors", "encoder"
 
+TOKENIZER = "tokenizer"
+"""Folder of a tokenizer in the folder of a tagger. It is the folder of a model, too."""
+
 # Additional files in the last state of a training run.
 _TRAINING_FILES = ("optimizer.safetensors", "training.json")
 
+_TOKENIZER_FILES = (f"{TOKENIZER}/{DESCRIPTION}", f"{TOKENIZER}/{WEIGHTS}")
+
 # Names that the folder of a model may contain. A folder with other names is not replaced.
-_MODEL_FILES = {DESCRIPTION, WEIGHTS, ENCODER, *_TRAINING_FILES}
+_MODEL_FILES = {DESCRIPTION, WEIGHTS, ENCODER, TOKENIZER, *_TRAINING_FILES}
 
 # The keys of `model.json`, except the checksums, with the types of their values.
 _VALUES: dict[str, type] = {
@@ -90,6 +97,11 @@ class Description(NamedTuple):
     def encoder_files(self) -> list[str]:
         """The paths of the files of the pretrained encoder."""
         return [name for name in self.files if name.startswith(f"{ENCODER}/")]
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """Whether the folder holds a tokenizer."""
+        return any(name in self.files for name in _TOKENIZER_FILES)
 
 
 def locate(path: Path) -> Path:
@@ -282,7 +294,7 @@ def _check_schema(path: Path, document: Mapping[str, Any]) -> None:
 
 def _is_model_file(name: str) -> bool:
     """Return whether a file with this path can be part of a model (other than `model.json`)."""
-    if name in (WEIGHTS, *_TRAINING_FILES):
+    if name in (WEIGHTS, *_TRAINING_FILES, *_TOKENIZER_FILES):
         return True
     path = PurePosixPath(name)
     in_encoder = is_inside(name) and len(path.parts) == 2 and path.parts[0] == ENCODER

@@ -49,7 +49,7 @@ MAX_LABELS = 4096
 """Number of labels of a task; a structure has an entry for every pair of labels."""
 
 MAX_LAYERS = 256
-"""Number of self-attentive layers."""
+"""Number of self-attentive layers, and of layers of a context encoder."""
 
 MAX_ITERATIONS = 10_000
 """Number of iterations in the name of an objective or decoder, such as `bregman-10`."""
@@ -65,10 +65,12 @@ def check_labels(labels: object) -> None:
 
 def check_network(config: ModelConfig) -> None:
     """Raise if a network has too many layers, or its objective too many iterations."""
-    if config.layers > MAX_LAYERS:
-        raise ValueError(
-            f"model.layers: found {config.layers} layers; a model may have at most {MAX_LAYERS}"
-        )
+    for name in ("layers", "context_layers"):
+        layers = getattr(config, name)
+        if layers > MAX_LAYERS:
+            raise ValueError(
+                f"model.{name}: found {layers} layers; a model may have at most {MAX_LAYERS}"
+            )
     check_methods(objective=config.objective)
 
 

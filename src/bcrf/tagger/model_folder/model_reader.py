@@ -38,12 +38,14 @@ class ModelParts:
         task: the task, with its labels.
         vocabularies: the vocabularies of the network.
         values: the content of `model.json`, with decoder, repair and info.
+        has_tokenizer: whether the folder also holds a tokenizer.
     """
 
     model: TaggerModel
     task: Task
     vocabularies: Vocabularies
     values: Mapping[str, Any]
+    has_tokenizer: bool
 
 
 def read_model(folder: Path) -> ModelParts:
@@ -96,7 +98,7 @@ def _build(
     weights = folders.read_weights(folder)
     _check_finite(folder / folders.WEIGHTS, weights)
     model.load_state_dict(weights)
-    return ModelParts(model, task, vocabularies, values)
+    return ModelParts(model, task, vocabularies, values, description.has_tokenizer)
 
 
 def _read_encoder(folder: Path, description: Description) -> EncoderParts | None:

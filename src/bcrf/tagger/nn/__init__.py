@@ -1,10 +1,12 @@
 """The network of a tagger: encoders, the scorer, the whole model, and its optimizer."""
 
 from .attention import SelfAttentiveEncoder
-from .batch import PADDING, UNKNOWN, Batch, Spellings, collate
+from .batch import PADDING, UNKNOWN, Batch, FeatureIds, Spellings, collate
 from .clipping import clip_gradients, largest_gradient
 from .config import ModelConfig, Sizes
+from .context import BiLSTM, GatedConvolutions
 from .embeddings import CharacterCNN, WordEmbeddings
+from .features import FeatureEmbeddings, FeatureEncoder
 from .lazy_adam import LazyAdam
 from .methods import (
     check_decoder,
@@ -27,9 +29,14 @@ __all__ = [
     "PADDING",
     "UNKNOWN",
     "Batch",
+    "BiLSTM",
     "CharacterCNN",
     "EncoderParts",
+    "FeatureEmbeddings",
+    "FeatureEncoder",
+    "FeatureIds",
     "Frame",
+    "GatedConvolutions",
     "LazyAdam",
     "ModelConfig",
     "Pieces",

@@ -13,7 +13,15 @@ from torch import Tensor
 from .padding import Packing, padded
 from .pieces import Windows
 
-__all__ = ["PADDING", "UNKNOWN", "Batch", "Spellings", "collate", "copy_to_device"]
+__all__ = [
+    "PADDING",
+    "UNKNOWN",
+    "Batch",
+    "FeatureIds",
+    "Spellings",
+    "collate",
+    "copy_to_device",
+]
 
 PADDING, UNKNOWN = 0, 1
 """Ids of the first two entries of every vocabulary."""
@@ -35,6 +43,19 @@ class Spellings:
 
 
 @dataclass(frozen=True)
+class FeatureIds:
+    """The features of the U distinct words of a batch.
+
+    Args:
+        ids: int64 [U, F], the ids of the features of each distinct word.
+        index: int64 [B, n], the distinct word at each position; 0 in the padding.
+    """
+
+    ids: Tensor
+    index: Tensor
+
+
+@dataclass(frozen=True)
 class Batch:
     """B sentences of up to n words.
 
@@ -44,6 +65,7 @@ class Batch:
             reads no word ids.
         spellings: the characters, for networks that read them.
         windows: the word pieces, for pretrained encoders.
+        features: the features of words, for networks that read them.
         packing: where the words are in the padded tensors; None: it is computed from `lengths`
             where it is needed, which makes the host wait for a GPU.
     """
@@ -52,6 +74,7 @@ class Batch:
     words: Tensor | None = None
     spellings: Spellings | None = None
     windows: Windows | None = None
+    features: FeatureIds | None = None
     packing: Packing | None = None
 
     @overload
@@ -107,6 +130,7 @@ def collate(
     words: Sequence[Sequence[int]] | None = None,
     characters: Sequence[Sequence[Sequence[int]]] | None = None,
     windows: Windows | None = None,
+    features: Sequence[Sequence[bytes]] | None = None,
 ) -> Batch:
     """Return the batch of these sentences.
 
@@ -114,6 +138,7 @@ def collate(
         words: the word ids of each sentence.
         characters: the character ids of each word of each sentence.
         windows: the word pieces of the sentences, from `Frame.windows`.
+        features: the ids of the features of each word, from `FeatureVocabulary.ids`.
 
     Example:
         >>> collate([[5, 7, 9], [4]]).words
@@ -124,10 +149,11 @@ def collate(
         "words": None if words is None else [len(sentence) for sentence in words],
         "characters": None if characters is None else [len(sentence) for sentence in characters],
         "windows": None if windows is None else windows.lengths.tolist(),
+        "features": None if features is None else [len(sentence) for sentence in features],
     }
     given = {name: sizes for name, sizes in lengths.items() if sizes is not None}
     if not given:
-        raise ValueError("expected words, characters or windows; all three are None")
+        raise ValueError("expected words, characters, windows or features; all are None")
     sizes = next(iter(given.values()))
     for name, other in given.items():
         if other != sizes:
@@ -141,6 +167,7 @@ def collate(
         None if words is None else padded(words, PADDING),
         None if characters is None else _spellings(characters),
         windows,
+        None if features is None else _feature_ids(features),
         Packing.of(lengths_tensor, max(sizes, default=0)),
     )
 
@@ -158,3 +185,15 @@ def _spellings(characters: Sequence[Sequence[Sequence[int]]]) -> Spellings:
         torch.tensor([len(word) for word in number], dtype=torch.int64),
         padded(index, 0),
     )
+
+
+def _feature_ids(features: Sequence[Sequence[bytes]]) -> FeatureIds:
+    """Return the features of the distinct words; a sentence has the same number for each word."""
+    number: dict[bytes, int] = {}
+    index = [[number.setdefault(word, len(number)) for word in sentence] for sentence in features]
+    width = len(next(iter(number), b""))
+    if any(len(word) != width for word in number):
+        raise ValueError("features: all words must have the same number of features")
+    packed = bytearray().join(number)
+    ids = torch.frombuffer(packed, dtype=torch.int32) if packed else torch.empty(0)
+    return FeatureIds(ids.long().view(len(number), width // 4), padded(index, 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -13,6 +14,8 @@ from .methods import check_objective
 
 __all__ = ["ModelConfig", "Sizes"]
 
+_FARTHEST = 256  # distance to the farthest words that a dilated convolution reads
+
 _ODD = Limit(lambda value: value >= 1 and value % 2 == 1, "an odd integer of at least 1")
 
 
@@ -21,6 +24,23 @@ class ModelConfig:
     """The network and its training objective; the defaults are those of the paper.
 
     Args:
+        features: "word" or "character": the network reads features of the tokens, which are words
+            or characters (see `FeatureVocabulary`), and has a light context encoder. It replaces
+            embeddings and layers. `bcrf train` chooses it unless a setting of another network is
+            given: `pretrained`, `layers`, `width`, `characters` and what belongs to them.
+        size: "default" or "small": sizes of a network with features that `bcrf train` chooses where
+            they are not given. The small network tags twice as fast.
+        feature_width: width of the embedding of a feature.
+        feature_dropout: share of the features of a token that are dropped in training.
+        context: the context encoder: convolutions ("cnn"), or a "bilstm".
+        context_width: width of the states of the context encoder.
+        context_layers: number of its layers.
+        context_dilation: convolutions: the distance to the neighbours that a layer reads is 1 in
+            the first layer, and `context_dilation` times that of the layer before in the others.
+        vectors: text file of fastText or GloVe with pretrained vectors, which the network with
+            features reads in addition. Those of the words of the data are saved with the model.
+        vector_words: number of further words, from the beginning of that file, whose vectors are
+            saved with the model.
         layers: number of self-attentive layers on top of the word embeddings; with 0, the scorer
             reads the embeddings.
         pretrained: folder or hub name of a Hugging Face encoder that replaces embeddings and
@@ -57,6 +77,16 @@ class ModelConfig:
         ValueError: dropout: expected a number of at least 0 and less than 1, got 1.5
     """
 
+    features: Literal["none", "word", "character"] = "none"
+    size: Literal["default", "small"] = "default"
+    feature_width: Annotated[int, SIZE] = 64
+    feature_dropout: Annotated[float, SHARE] = 0.15
+    context: Literal["cnn", "bilstm"] = "cnn"
+    context_width: Annotated[int, SIZE] = 192
+    context_layers: Annotated[int, SIZE] = 3
+    context_dilation: Annotated[int, SIZE] = 1
+    vectors: Annotated[str, Limit(bool, "the path of a file with vectors")] | None = None
+    vector_words: Annotated[int, COUNT] = 20_000
     layers: Annotated[int, COUNT] = 0
     pretrained: Annotated[str, Limit(bool, "a folder or hub name")] | None = None
     window: Annotated[int, SIZE] | None = None
@@ -86,6 +116,10 @@ class ModelConfig:
                 raise ValueError(f"layers must be 0 with a pretrained encoder, got {self.layers}")
             if self.characters != "none":
                 raise ValueError("characters must be 'none' with a pretrained encoder")
+        if self.uses_features:
+            self._check_features()
+        elif self.vectors is not None:
+            raise ValueError("vectors: pretrained vectors need the network with features")
         check_objective(self.objective)
         if self.scores_forbidden and not (
             self.objective.startswith("mean_field") and self.transitions == "pairs"
@@ -95,6 +129,27 @@ class ModelConfig:
                 f"'pairs', got {self.objective!r} and {self.transitions!r}"
             )
 
+    def _check_features(self) -> None:
+        """Raise if the settings of a network with features contradict each other."""
+        for name, without in (("layers", 0), ("pretrained", None), ("characters", "none")):
+            if getattr(self, name) != without:
+                raise ValueError(
+                    f"{name} belongs to a network without features; set features to 'none'"
+                )
+        # Not as a power: the settings of a model need not be trusted, and it could be gigantic.
+        most_layers = 1 + math.log(_FARTHEST, max(2, self.context_dilation))
+        if self.context_dilation > 1 and self.context_layers > most_layers + 1e-9:
+            raise ValueError(
+                f"context_dilation: with a dilation of {self.context_dilation}, expected at most "
+                f"{int(most_layers + 1e-9)} layers, got context_layers = {self.context_layers}: "
+                f"the last one would read words at a distance of more than {_FARTHEST}"
+            )
+        if self.context == "bilstm" and self.context_width % 2:
+            raise ValueError(
+                f"context_width must be even for a bilstm, got {self.context_width}, because each "
+                "direction has half of it"
+            )
+
     @property
     def scores_forbidden(self) -> bool:
         """Whether forbidden transitions have scores."""
@@ -102,13 +157,30 @@ class ModelConfig:
 
     @property
     def uses_words(self) -> bool:
-        """Whether the network reads word ids, not the pieces of a pretrained encoder."""
-        return self.pretrained is None
+        """Whether the network reads word ids, not features or the pieces of words."""
+        return self.pretrained is None and not self.uses_features
+
+    @property
+    def uses_features(self) -> bool:
+        """Whether the network reads features of the tokens."""
+        return self.features != "none"
 
     @property
     def uses_characters(self) -> bool:
         """Whether the network reads the characters of words."""
         return self.characters != "none"
+
+    @property
+    def summary(self) -> str:
+        """The network in a few words."""
+        if self.uses_features:
+            return (
+                f"{self.features} features, {self.context} of {self.context_layers} layers "
+                f"of width {self.context_width}"
+            )
+        if self.pretrained is not None:
+            return f"pretrained {self.pretrained}"
+        return f"{self.layers} layers of width {self.width}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the configuration as a table of plain values, for JSON."""
@@ -122,13 +194,25 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Number of tags, and sizes of the vocabularies of words and characters (0: not used)."""
+    """Number of tags, and sizes of the vocabularies; 0: not used.
+
+    Args:
+        tags: number of tags.
+        words, characters: number of ids of words and of characters.
+        feature_rows: number of rows of the embeddings of features.
+        features: number of features of a token.
+        vectors: number of pretrained vectors.
+        vector_width: width of the pretrained vectors.
+    """
 
     tags: int
     words: int = 0
     characters: int = 0
+    feature_rows: int = 0
+    features: int = 0
+    vectors: int = 0
+    vector_width: int = 0
 
     def __post_init__(self) -> None:
-        check_count("tags", self.tags, least=1)
-        check_count("words", self.words)
-        check_count("characters", self.characters)
+        for field in dataclasses.fields(self):
+            check_count(field.name, getattr(self, field.name), least=int(field.name == "tags"))

@@ -19,7 +19,9 @@ from ...structure import Structure
 from .attention import SelfAttentiveEncoder
 from .batch import Batch
 from .config import ModelConfig, Sizes
+from .context import BiLSTM, GatedConvolutions
 from .embeddings import CharacterCNN, WordEmbeddings
+from .features import FeatureEmbeddings, FeatureEncoder
 from .methods import decoder, default_decoder, probability_solver, training_solver
 from .pretrained import EncoderParts, PretrainedEncoder
 from .scorer import Scorer
@@ -47,7 +49,7 @@ class TaggerModel(nn.Module):
         torch.Size([2, 3])
     """
 
-    encoder: WordEmbeddings | SelfAttentiveEncoder | PretrainedEncoder
+    encoder: FeatureEncoder | WordEmbeddings | SelfAttentiveEncoder | PretrainedEncoder
 
     def __init__(
         self,
@@ -59,7 +61,9 @@ class TaggerModel(nn.Module):
         super().__init__()
         self.config, self.sizes = config, sizes
         self.solver = training_solver(config.objective)
-        if config.pretrained is None:
+        if config.uses_features:
+            self.encoder = _feature_encoder(config, sizes)
+        elif config.pretrained is None:
             self.encoder = _scratch_encoder(config, sizes)
         elif encoder_parts is None:
             self.encoder = PretrainedEncoder.load(config.pretrained, config.dropout, config.window)
@@ -201,3 +205,25 @@ def _scratch_encoder(config: ModelConfig, sizes: Sizes) -> WordEmbeddings | Self
     return SelfAttentiveEncoder(
         embeddings, config.layers, config.heads, config.hidden, config.layer_dropout, config.dropout
     )
+
+
+def _feature_encoder(config: ModelConfig, sizes: Sizes) -> FeatureEncoder:
+    if not (sizes.feature_rows and sizes.features):
+        raise ValueError("feature_rows and features must be at least 1 for a network with features")
+    width = config.context_width
+    embeddings = FeatureEmbeddings(
+        sizes.feature_rows,
+        sizes.features,
+        config.feature_width,
+        width,
+        config.feature_dropout,
+        sizes.vectors,
+        sizes.vector_width,
+    )
+    arguments = (width, config.context_layers, config.dropout)
+    context: BiLSTM | GatedConvolutions
+    if config.context == "bilstm":
+        context = BiLSTM(*arguments)
+    else:
+        context = GatedConvolutions(*arguments, config.context_dilation)
+    return FeatureEncoder(embeddings, context, width, config.dropout)

@@ -29,6 +29,7 @@ from ...decoding import decoder_marginals
 from ...inference import ForwardBackward, windowed_viterbi
 from ...layers.probabilities import distribution
 from ..nn import (
+    FeatureEncoder,
     TaggerModel,
     WordEmbeddings,
     decoder_reach,
@@ -55,9 +56,13 @@ BLOCK_TOKENS = 512
 BLOCK_SCORES = 1 << 20
 """Most transition scores of a block: 4 MB, of which network and solver make about ten copies."""
 
+FEATURE_REACH = 3
+"""Distance to the farthest character that the features of a character, or the scores of its
+transitions, depend on."""
+
 CONTEXT = 256
-"""Tokens on either side of a block that a network with attention reads: more than an ordinary
-training sentence has."""
+"""Tokens on either side of a block that a network with attention or an LSTM reads: more than an
+ordinary training sentence has."""
 
 
 def block_size(num_tags: int) -> int:
@@ -68,9 +73,14 @@ def block_size(num_tags: int) -> int:
 def network_context(model: TaggerModel) -> int:
     """Return the number of tokens that the network reads on either side of a block.
 
-    It is 1 for word embeddings without layers, because transitions read the next word.
+    It is 1 for word embeddings without layers, because transitions read the next word. The features
+    of a character read its neighbours.
     """
-    return 1 if isinstance(model.encoder, WordEmbeddings) else CONTEXT
+    if isinstance(model.encoder, WordEmbeddings):
+        return 1
+    if isinstance(model.encoder, FeatureEncoder) and model.encoder.reach is not None:
+        return model.encoder.reach + FEATURE_REACH
+    return CONTEXT
 
 
 class _Window(NamedTuple):

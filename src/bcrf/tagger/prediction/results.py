@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..data import Sentence
-from ..tasks import CharacterExample, Example, Segmentation, Task
+from ..tasks import CharacterExample, Example, Segmentation, Task, TextExample, Tokenization
 
 __all__ = ["Evaluation", "Tagged"]
 
@@ -50,7 +50,12 @@ class Tagged:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The words of the sentence; in segmentation, the predicted words."""
+        """The words of the sentence; for tasks on characters, the predicted words."""
+        if isinstance(self.task, Tokenization):
+            assert isinstance(self.example, TextExample)
+            text = self.example.text
+            starts, ends, _ = self.task.spans(self.labels)
+            return tuple(text[start:end] for start, end in zip(starts, ends, strict=True))
         if not isinstance(self.task, Segmentation):
             return self.example.tokens
         assert isinstance(self.example, CharacterExample)
@@ -61,7 +66,9 @@ class Tagged:
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """The tag of each word."""
+        """The tag of each word; a tokenizer gives no tags."""
+        if isinstance(self.task, Tokenization):
+            return ()
         if not isinstance(self.task, Segmentation):
             return self.labels
         return tuple(span.type for span in self.task.words(self.example, self.labels))

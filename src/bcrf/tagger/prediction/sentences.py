@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ..data import Sentence, format_named
 from ..data.lines import Block
-from ..tasks import Segmentation, Task
+from ..tasks import Task
 
 __all__ = ["as_sentence"]
 
@@ -18,14 +18,14 @@ def as_sentence(value: object, number: int, task: Task) -> Sentence:
     """Return the sentence `number` (from 0) as a `Sentence`.
 
     Args:
-        value: a `Sentence`, which is returned unchanged; a text for segmentation; a list of words
-            for other tasks.
+        value: a `Sentence`, which is returned unchanged; a text for tasks on text; a list of
+            words for other tasks.
         number: for error messages.
         task: the task of the tagger.
     """
     if isinstance(value, Sentence):
         return value
-    if isinstance(task, Segmentation):
+    if task.is_on_text:
         if not isinstance(value, str):
             raise TypeError(
                 f"sentence {number}: expected a text (str) to split into words, got {_short(value)}"

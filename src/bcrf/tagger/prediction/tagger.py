@@ -12,7 +12,7 @@ import torch
 
 from ...chain import LinearChain
 from ...checks import check_count
-from ..data import LengthBatches, Sentence, read
+from ..data import Sentence, read
 from ..files import read_consistently, replace_folder, report_write_errors
 from ..model_folder import description as folders
 from ..model_folder.model_files import ModelError
@@ -21,27 +21,18 @@ from ..nn import TaggerModel, default_decoder
 from ..nn.batch import copy_to_device
 from ..nn.inputs import InputReader, Inputs, Vocabularies, pad_masks
 from ..tasks import Example, Task
-from .blocks import BlockedChain
-from .calibration import scaled
-from .chains import BATCH_TOKENS
-from .decoding import Labelled, label
 from .devices import choose_device
-from .long_sentences import LongSentence, block_size, network_context
 from .options import TaggingOptions
-from .probabilities import item_probabilities
-from .probabilities import probabilities as probabilities_of
 from .results import Evaluation, Tagged
 from .sentences import as_sentence
-from .windows import WINDOW, model_errors, take
+from .tagging import tag_all
+from .tokenizer import Tokenizer
+from .windows import WINDOW
 
 __all__ = ["Tagger"]
 
 # How many labels the repr of a tagger names.
 _SHOWN_LABELS = 8
-
-LONGEST_WHOLE = 4096
-"""Most tokens of a sentence that is tagged as a whole, as many as a batch has. Longer sentences are
-tagged in blocks (`LongSentence`)."""
 
 
 class Tagger:
@@ -56,6 +47,7 @@ class Tagger:
         decoder: the default decoder; None: the decoder that fits the training objective.
         repair: how ill-formed labels are repaired by default, see `REPAIRS`.
         info: plain values about the origin of the model, which are saved with it.
+        tokenizer: divides raw text into sentences and words; it is saved with the tagger.
         probability_temperature: the scores are divided by it before probabilities are computed (see
             `calibrate`); tags do not depend on it.
 
@@ -92,27 +84,26 @@ class Tagger:
         decoder: str | None = None,
         repair: str = "rule",
         info: Mapping[str, Any] | None = None,
+        tokenizer: Tokenizer | None = None,
         probability_temperature: float = 1.0,
     ) -> None:
         self.model, self.task, self.vocabularies = model, task, vocabularies
         self.decoder = default_decoder(model.config.objective) if decoder is None else decoder
         self.repair = repair
         self.info = dict(info or {})
+        self.tokenizer = tokenizer
         self.probability_temperature = probability_temperature
         self.reader = InputReader(model, vocabularies)
         self._options()  # checks the names
 
     def __repr__(self) -> str:
         config = self.model.config
-        network = f"{config.layers} layers of width {config.width}"
-        if config.pretrained is not None:
-            network = f"pretrained {config.pretrained}"
         labels = ", ".join(self.labels[:_SHOWN_LABELS])
         if len(self.labels) > _SHOWN_LABELS:
             labels += f", ... ({len(self.labels)} in all)"
         parameters = sum(p.numel() for p in self.model.parameters())
         return (
-            f"Tagger(task={self.task.name}, labels=[{labels}], network={network}, "
+            f"Tagger(task={self.task.name}, labels=[{labels}], network={config.summary}, "
             f"objective={config.objective}, decoder={self.decoder}, parameters={parameters:,}, "
             f"device={self.device})"
         )
@@ -156,6 +147,34 @@ class Tagger:
         """
         return list(self.stream(sentences, probabilities, decoder, repair, threshold=threshold))
 
+    def tag_text(
+        self,
+        text: str,
+        probabilities: bool = False,
+        decoder: str | None = None,
+        repair: str | None = None,
+    ) -> list[Tagged]:
+        """Divide a text into sentences and words with the tokenizer, and return them with tags.
+
+        Args:
+            text: raw text. `tagged.sentence` has the text of each sentence and its offset.
+            probabilities, decoder, repair: as for `tag`.
+
+        Raises:
+            ValueError: the tagger has no tokenizer.
+
+        Example (`tagger` as above, `tokenizer` as in `Tokenizer`):
+            >>> tagger.tokenizer = tokenizer
+            >>> [tagged.words for tagged in tagger.tag_text("Rome is old. Why not?")]
+            [('Rome', 'is', 'old', '.'), ('Why', 'not', '?')]
+        """
+        if self.tokenizer is None:
+            raise ValueError(
+                "the tagger has no tokenizer; pass lists of words to tag, or set "
+                "tagger.tokenizer = Tokenizer.load(FOLDER)"
+            )
+        return self.tag(self.tokenizer.split(text), probabilities, decoder, repair)
+
     def stream(
         self,
         sentences: Iterable[Sequence[str] | Sentence],
@@ -188,7 +207,7 @@ class Tagger:
             self.task.example(as_sentence(sentence, number, self.task))
             for number, sentence in enumerate(sentences)
         )
-        return self._stream(examples, options, window)
+        return tag_all(self, examples, options, window)
 
     def tag_examples(
         self,
@@ -209,7 +228,7 @@ class Tagger:
             >>> [tagged.labels for tagged in tagger.tag_examples(examples)]
             [('NOUN',)]
         """
-        return self._stream(examples, self._options(decoder, repair, items=items))
+        return tag_all(self, examples, self._options(decoder, repair, items=items))
 
     def evaluate(
         self,
@@ -242,7 +261,7 @@ class Tagger:
         metric = self.task.metric(known_words=self.vocabularies.words)
         tokens = repaired = 0
         start = time.perf_counter()
-        for tagged in self._stream(examples, options):
+        for tagged in tag_all(self, examples, options):
             metric.add(tagged.example, tagged.labels)
             tokens += len(tagged.example)
             repaired += tagged.repaired
@@ -280,78 +299,6 @@ class Tagger:
         decoder = self.decoder if decoder is None else decoder
         return TaggingOptions(decoder, self.repair if repair is None else repair, **rest)
 
-    def _stream(
-        self, examples: Iterable[Example], options: TaggingOptions, window: int = WINDOW
-    ) -> Iterator[Tagged]:
-        self.model.eval()
-        rest = iter(examples)
-        while taken := take(rest, window):
-            found: dict[int, Tagged] = {}
-            short = [row for row, example in enumerate(taken) if len(example) <= LONGEST_WHOLE]
-            with model_errors(taken[0]):
-                inputs = [self.reader(taken[row].tokens) for row in short]
-            for rows in LengthBatches(list(map(len, inputs)), tokens=BATCH_TOKENS).in_order():
-                with model_errors(taken[short[rows[0]]]):
-                    results = self._tag_batch(
-                        [taken[short[row]] for row in rows],
-                        [inputs[row] for row in rows],
-                        options,
-                    )
-                found.update(zip((short[row] for row in rows), results, strict=True))
-            # Release a sentence once its result is yielded, so that long ones do not add up.
-            taken.reverse()
-            for row in range(len(taken)):
-                if row in found:
-                    taken.pop()
-                    yield found.pop(row)
-                else:
-                    yield self._tag_long(taken.pop(), options)
-
-    @torch.no_grad()
-    def _tag_batch(
-        self, examples: list[Example], inputs: list[Inputs], options: TaggingOptions
-    ) -> list[Tagged]:
-        chain = self.chain(inputs, [self.task.permitted_tags(example) for example in examples])
-        labelled = label(self.model, self.task, chain, examples, options.decoder, options.repair)
-        nothing: list[tuple[float, ...] | None] = [None] * len(examples)
-        words = items = nothing
-        if options.word_probabilities:
-            sequences = [labels for labels, _ in labelled]
-            law = scaled(chain, self.probability_temperature)
-            arguments = (self.model, self.task, law, examples, sequences)
-            words = [*probabilities_of(*arguments)]
-            if options.item_probabilities:
-                items = [*item_probabilities(*arguments)] if self.task.has_spans else words
-        rows = zip(examples, labelled, words, items, strict=True)
-        return [self._tagged(options, *row) for row in rows]
-
-    def _tag_long(self, example: Example, options: TaggingOptions) -> Tagged:
-        def score(part: Example) -> LinearChain:
-            return self.chain([self.reader(part.tokens)], [self.task.permitted_tags(part)])
-
-        size, context = block_size(len(self.labels)), network_context(self.model)
-        chain = BlockedChain(score, example, size, context)
-        sentence = LongSentence(self.model, self.task, chain, self.probability_temperature)
-        words = items = None
-        with model_errors(example):
-            labelled = sentence.label(options.decoder, options.repair)
-            if options.word_probabilities:
-                words = sentence.probabilities(labelled.labels)
-            if options.item_probabilities:
-                items = sentence.item_probabilities(labelled.labels)
-        return self._tagged(options, example, labelled, words, items)
-
-    def _tagged(
-        self,
-        options: TaggingOptions,
-        example: Example,
-        labelled: Labelled,
-        words: tuple[float, ...] | None,
-        items: tuple[float, ...] | None,
-    ) -> Tagged:
-        tagged = Tagged(self.task, example, *labelled, words, items)
-        return tagged if options.threshold is None else tagged.above(options.threshold)
-
     # Files
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -380,6 +327,10 @@ class Tagger:
         """Write the files of the model into an existing folder, neither locked nor atomically."""
         folders.write_weights(folder, self.model.state_dict())
         self.model.save_encoder(folder / folders.ENCODER)
+        if self.tokenizer is not None:
+            place = folder / folders.TOKENIZER
+            place.mkdir()
+            self.tokenizer.tagger.write(place)
         folders.write_description(
             folder,
             {
@@ -418,10 +369,15 @@ class Tagger:
         )
 
     @classmethod
-    def _read(cls, folder: Path, place: torch.device) -> Tagger:
+    def _read(cls, folder: Path, place: torch.device, is_tokenizer: bool = False) -> Tagger:
         """Load the model in a folder; `load` does it again if the folder was replaced meanwhile."""
         parts = read_model(folder)
         values = parts.values
+        if is_tokenizer and parts.has_tokenizer:
+            raise ModelError(f"{folder}: a tokenizer cannot have a tokenizer")
+        inner = None
+        if parts.has_tokenizer:
+            inner = cls._read(folder / folders.TOKENIZER, place, is_tokenizer=True)
         try:
             tagger = cls(
                 parts.model,
@@ -430,6 +386,7 @@ class Tagger:
                 values["decoder"],
                 values["repair"],
                 values["info"],
+                None if inner is None else Tokenizer(inner),
                 values.get("probability_temperature", 1.0),
             )
         except ValueError as error:

@@ -13,7 +13,7 @@ from ...decoding import named_decoder
 from .. import Tagger
 from ..nn import parse_decoder
 from ..prediction.chains import iterate_chains
-from ..prediction.tagger import LONGEST_WHOLE
+from ..prediction.tagging import LONGEST_WHOLE
 from ..tasks import Example
 from . import measures
 from .errors import differences, worst_errors

@@ -24,6 +24,7 @@ from .repair import Repaired, repair_all
 from .segmentation import CharacterExample, Segmentation
 from .spans import Span, encode_spans, find_spans
 from .task import NO_TAG, Example, Metric, Task
+from .tokenization import TextExample, Tokenization, WordPlaces
 
 __all__ = [
     "NO_TAG",
@@ -38,6 +39,9 @@ __all__ = [
     "Segmentation",
     "Span",
     "Task",
+    "TextExample",
+    "Tokenization",
+    "WordPlaces",
     "check",
     "check_gold_labels",
     "encode_spans",
@@ -47,7 +51,7 @@ __all__ = [
     "repair_all",
 ]
 
-TASKS: dict[str, type[Task]] = {task.name: task for task in (Pos, Segmentation, Ner)}
+TASKS: dict[str, type[Task]] = {task.name: task for task in (Pos, Segmentation, Ner, Tokenization)}
 """All tasks by name."""
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from ..data import DataError, Sentence, read_with_errors, surface
+from ..data import DataError, Sentence, annotated_text, read_with_errors, surface
 from .ner import Ner
 from .partial_labels import is_fully_labeled, read_label_options
 from .pos import UPOS, check_pos_column
@@ -89,7 +89,8 @@ def check(
 
     Args:
         paths: the files, such as train, dev and test.
-        task: "pos", "ner", or "segmentation" (where the words must also make up the text).
+        task: "pos", "ner", "segmentation" (where the words must also make up the text), or
+            "tokenization" (where they must make up the text, and need no tags).
         column: "upos" or "xpos", for pos and segmentation.
         format: the format of all files; "auto": detected for each file.
 
@@ -202,7 +203,22 @@ def _check_ner(sentences: list[Sentence], column: str) -> _CheckResult:
     return tags, scheme.name, problems
 
 
-_CHECKS = {"pos": _check_pos, "segmentation": _check_segmentation, "ner": _check_ner}
+def _check_tokenization(sentences: list[Sentence], column: str) -> _CheckResult:
+    problems = []
+    for sentence in sentences:
+        try:
+            annotated_text([sentence])
+        except DataError as error:
+            problems.append(error)
+    return Counter(), None, problems
+
+
+_CHECKS = {
+    "pos": _check_pos,
+    "segmentation": _check_segmentation,
+    "ner": _check_ner,
+    "tokenization": _check_tokenization,
+}
 
 
 def _overlap(

@@ -74,6 +74,7 @@ class Segmentation(Task):
     """
 
     name: ClassVar[str] = "segmentation"
+    is_on_text: ClassVar[bool] = True
     has_spans: ClassVar[bool] = True
 
     column: str = "upos"

@@ -99,6 +99,7 @@ class Task(ABC):
     name: ClassVar[str]
     has_spans: ClassVar[bool] = False  # whether an item may have several tokens, see `items`
     default_format: ClassVar[str] = "conllu"  # output format if the input cannot hold tags
+    is_on_text: ClassVar[bool] = False  # whether the tokens are the characters of a text
 
     labels: tuple[str, ...]
 
@@ -190,6 +191,15 @@ class Task(ABC):
                 mask[position, [self._id(example, position, label) for label in options]] = True
         return mask
 
+    def training_examples(self, examples: Sequence[Example], seed: int) -> list[Example]:
+        """Return the examples to train on, made from annotated examples; by default the same.
+
+        Args:
+            examples: the annotated examples.
+            seed: the seed of random changes.
+        """
+        return list(examples)
+
     def permitted_tags(self, example: Example) -> Tensor | None:
         """Return bool [n, T]: the tags that the text itself permits; None if it permits all.
 
@@ -253,7 +263,7 @@ class Task(ABC):
         """
         if type(output) is type(sentence.format):
             return output.rewrite_lines(sentence, words, column, text)
-        return output.compose_lines(words, column, text)
+        return output.compose_lines(words, column, text, sentence.offset)
 
     def _output_format(self, sentence: Sentence, format: str | None, new_words: bool) -> str:
         """Return the name of the output format, for the words of the input or for new words."""
@@ -286,26 +296,29 @@ class WordTask(Task):
         name = self._output_format(sentence, format, new_words=False)
         if name == sentence.format.name:
             return sentence.format.fill_lines(sentence, labels, self._tag_column, probabilities)
-        spaces = _spaces_after_words(sentence)
+        spaces, starts = _places_of_words(sentence)
 
         def word(i: int) -> Word:
             probability = None if probabilities is None else probabilities[i]
-            return Word(sentence.words[i], labels[i], probability, spaces[i])
+            start = starts[i] if sentence.offset is not None else None
+            return Word(sentence.words[i], labels[i], probability, spaces[i], start)
 
         words = ComputedSequence(len(labels), word)
         return self._write(sentence, words, format_named(name), self._tag_column, sentence.text)
 
 
-def _spaces_after_words(sentence: Sentence) -> list[str | None]:
-    """Return the white space after each word.
+def _places_of_words(sentence: Sentence) -> tuple[Sequence[str | None], Sequence[int | None]]:
+    """Return the white space after each word, and where in the text each word starts.
 
     All entries are None if the text is not known, or if the text does not consist of the words
     (French `du` is the words `de le`).
     """
     unknown: list[str | None] = [None] * len(sentence)
+    unknown_starts: list[int | None] = [None] * len(sentence)
     if sentence.text is None:
-        return unknown
+        return unknown, unknown_starts
     try:
-        return list(gaps_after(*surface(sentence)))
+        text, spans = surface(sentence)
     except DataError:
-        return unknown
+        return unknown, unknown_starts
+    return gaps_after(text, spans), ComputedSequence(len(spans), lambda i: spans[i][0])

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from .. import ModelError, Tagger
+from ..config_tables import deep_merge
 from ..files import replace_folder
 from ..model_folder.description import load_json, read_description, read_weights, verify
 from ..model_folder.tensors import load_tensors, save_tensors
-from .config import Config
+from .config import Config, DataConfig
 from .optimization import Optimization
 
 __all__ = ["REASONS", "Checkpoint", "TrainingProgress", "load_checkpoint", "save_checkpoint"]
@@ -140,7 +141,10 @@ def load_checkpoint(
         if not isinstance(state[key], dict):
             raise ModelError(f"{path}: {key} must be an object, found {state[key]!r:.60}")
     epochs = config.training.epochs
-    for key, before, now in _differences(state["config"], config.to_dict()):
+    # Runs of older versions lack the settings that were added since; these have their defaults.
+    defaults = Config(config.output, DataConfig(config.data.train)).to_dict()
+    saved = deep_merge(defaults, state["config"])
+    for key, before, now in _differences(saved, config.to_dict()):
         if extend and key == _EPOCHS and type(before) is int and 1 <= before < now:
             epochs = before
         elif key not in _MAY_DIFFER:

@@ -30,6 +30,9 @@ _FORMAT_NAMES = ("auto", *FORMATS)
 _FORMAT = Limit(lambda name: name in _FORMAT_NAMES, f"one of {', '.join(_FORMAT_NAMES)}")
 
 
+_DECAY = Limit(lambda value: 0 < value < 1, "a number between 0 and 1")
+
+
 @dataclass(frozen=True)
 class DataConfig:
     """The files with the data, and the task that is learned from them.
@@ -38,7 +41,7 @@ class DataConfig:
         train: file with the training sentences.
         dev: file with the sentences by which the best epoch is chosen; without it, the last epoch
             is the best.
-        task: "pos", "segmentation" or "ner".
+        task: "pos", "segmentation", "ner" or "tokenization".
         format: format of the files; "auto" detects it from their names and first lines.
         column: pos and segmentation: the column with the tags, "upos" or "xpos".
         spaces: segmentation: whether a space is a "boundary" of words, or a "token" that may be
@@ -47,7 +50,8 @@ class DataConfig:
         strict: ner: whether ill-formed labels in a file are an error, or a warning.
         lowercase: whether the network reads words in lower case (the characters of words are never
             changed).
-        min_count: how often a word must occur to get an embedding of its own.
+        min_count: how often a word, or a feature of words, must occur to get an embedding of its
+            own.
         partial: ner: train on partial labels: each training sentence keeps the mentions of one
             type.
         partial_reading: partial labels: which labels the other words may have: all except those of
@@ -64,7 +68,7 @@ class DataConfig:
 
     train: Annotated[str, Limit(bool, "the path of the file with the training sentences")]
     dev: Annotated[str, Limit(bool, "the path of the file with the dev sentences")] | None = None
-    task: Literal["pos", "segmentation", "ner"] = "pos"
+    task: Literal["pos", "segmentation", "ner", "tokenization"] = "pos"
     format: Annotated[str, _FORMAT] = "auto"
     column: Literal["upos", "xpos"] = "upos"
     spaces: Literal["auto", "boundary", "token"] = "auto"
@@ -110,6 +114,7 @@ class OptimizerConfig:
         scorer_learning_rate: highest learning rate of the scorer, which is never pretrained; by
             default `learning_rate`.
         schedule: the learning rate after the warm-up: "linear" decay to zero, or "constant".
+        beta2: how slowly Adam forgets the squares of earlier gradients.
         warmup: share of the steps in which the learning rate rises from zero.
         clip: largest norm of the gradient; a larger gradient is scaled down. By default, gradients
             are not scaled.
@@ -126,6 +131,7 @@ class OptimizerConfig:
     learning_rate: Annotated[float, POSITIVE] = 3e-4
     scorer_learning_rate: Annotated[float, POSITIVE] | None = None
     schedule: Literal["linear", "constant"] = "linear"
+    beta2: Annotated[float, _DECAY] = 0.999
     warmup: Annotated[float, SHARE] = 0.1
     clip: Annotated[float, POSITIVE] | None = None
     lazy: bool = True
@@ -142,6 +148,7 @@ class TrainingConfig:
         epochs: how often each sentence is seen.
         batch: size of a batch, in sentences, or in tokens with padding.
         batch_unit: unit of `batch`, "sentences" or "tokens".
+        loss_unit: whether the loss of a batch is the mean over its sentences or over its tokens.
         patience: stop after this number of epochs without a better score on dev; by default never.
         seed: seed of the initial weights, dropout, unknown words, batches and the partial labels.
         device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:N".
@@ -161,6 +168,7 @@ class TrainingConfig:
     epochs: Annotated[int, SIZE] = 12
     batch: Annotated[int, SIZE] = 32
     batch_unit: Literal["sentences", "tokens"] = "sentences"
+    loss_unit: Literal["sentences", "tokens"] = "sentences"
     patience: Annotated[int, SIZE] | None = None
     seed: Annotated[int, COUNT] = 0
     device: str = "auto"
@@ -207,8 +215,8 @@ class Config:
 
     Example:
         >>> config = Config.from_dict({"output": "run", "data": {"train": "train.conllu"}})
-        >>> config.training.epochs, config.optimizer.lazy
-        (12, True)
+        >>> config.model.features, config.training.epochs
+        ('word', 8)
         >>> Config.from_dict({**config.to_dict(), "optimizer": {"lazy": "false"}})
         Traceback (most recent call last):
         TypeError: optimizer.lazy: expected true or false, got "false"
@@ -223,6 +231,13 @@ class Config:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        on_text = TASKS[self.data.task].is_on_text
+        if self.model.features == "character" and not on_text:
+            names = [name for name, task in TASKS.items() if task.is_on_text]
+            raise ValueError(
+                f"model.features = 'character' needs the task {' or '.join(names)}; the task is "
+                f"{self.data.task}"
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the configuration as nested tables of plain values, for JSON."""
@@ -232,8 +247,9 @@ class Config:
     def from_dict(cls, values: Mapping[str, Any]) -> Config:
         """Build a configuration; settings that are left out come from the recipe of the task.
 
-        With `training.init_from`, they come from the saved model first. Errors name the setting,
-        such as `training.epochs`.
+        The network reads features, unless a setting of another network is given (see `recipe`).
+        With `training.init_from`, settings come from the saved model first. Errors name the
+        setting, such as `training.epochs`.
 
         Args:
             values: nested tables of plain values, such as a TOML file holds.
@@ -251,6 +267,6 @@ class Config:
         data, model = values.get("data"), values.get("model")
         task = data.get("task", "pos") if isinstance(data, Mapping) else None
         if isinstance(task, str) and task in TASKS:  # otherwise `from_table` raises
-            pretrained = isinstance(model, Mapping) and model.get("pretrained") is not None
-            values = deep_merge(recipe(task, pretrained), values)
+            settings = model if isinstance(model, Mapping) else {}
+            values = deep_merge(recipe(task, settings), values)
         return from_table(cls, values)

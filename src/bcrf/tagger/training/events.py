@@ -60,7 +60,7 @@ class Step:
     Args:
         epoch, step: number of the epoch, and of the batch in it, counted from 1.
         steps: batches per epoch.
-        loss: mean loss of the sentences of the batch.
+        loss: mean loss of the sentences, or tokens, of the batch (see `TrainingConfig.loss_unit`).
         learning_rate: learning rate of the step.
         sentences, tokens: size of the batch.
 

@@ -91,22 +91,20 @@ def add_labels(task: Task, fitted: Task) -> Task:
 
 
 def add_words(vocabularies: Vocabularies, fitted: Vocabularies) -> Vocabularies:
-    """Return the vocabularies of a saved model with the further words of new data."""
-    pairs = {
-        field.name: (getattr(vocabularies, field.name), getattr(fitted, field.name))
-        for field in dataclasses.fields(vocabularies)
-    }
+    """Return the vocabularies of a saved model with the further words of new data.
+
+    The features of words and the pretrained vectors stay those of the model.
+    """
     return dataclasses.replace(
         vocabularies,
-        **{
-            name: _extended(old, new)
-            for name, (old, new) in pairs.items()
-            if isinstance(old, Vocabulary) and isinstance(new, Vocabulary)
-        },
+        words=_extended(vocabularies.words, fitted.words),
+        characters=_extended(vocabularies.characters, fitted.characters),
     )
 
 
-def _extended(old: Vocabulary, new: Vocabulary) -> Vocabulary:
+def _extended(old: Vocabulary | None, new: Vocabulary | None) -> Vocabulary | None:
+    if old is None or new is None:
+        return old
     known = set(old.tokens)
     further = [token for token in new.tokens if token not in known]
     return dataclasses.replace(old, tokens=(*old.tokens, *further))

@@ -16,7 +16,7 @@ from ...numerics.logspace import widest_dtype
 from .. import Evaluation, Tagger, calibrate, choose_device
 from ..data import LengthBatches
 from ..model_folder.limits import check_labels, check_methods, check_network, check_weights_size
-from ..nn import TaggerModel, weight_shapes
+from ..nn import FeatureEncoder, TaggerModel, weight_shapes
 from ..nn.batch import copy_to_device
 from .checkpoint import TrainingProgress, load_checkpoint
 from .config import Config
@@ -100,6 +100,10 @@ class _Run:
         with seeded(workers.device, settings.seed, "first weights"):
             sizes = vocabularies.sizes(len(task.labels))
             model = TaggerModel(config.model, sizes, task.structure, encoder_parts(start))
+        if data.vectors is not None and isinstance(model.encoder, FeatureEncoder):
+            width = data.vectors.width
+            numbers = torch.tensor(data.vectors.numbers, dtype=torch.float32).view(-1, width)
+            model.encoder.embeddings.load_vectors(numbers)
         if start is not None:
             copy_weights(model, start.model)
         model.to(workers.device)
@@ -132,7 +136,7 @@ class _Run:
             loss, seconds = 0.0, 0.0
             for step, duration in self._train_epoch(progress.epoch + 1):
                 yield step
-                loss += step.loss * step.sentences
+                loss += step.loss * getattr(step, self.config.training.loss_unit)
                 seconds += duration
                 if main:
                     self.folder.log_step(progress, step)
@@ -175,6 +179,7 @@ class _Run:
         losses since the last logged step are read together, and then their steps are yielded.
         """
         workers, model = self.workers, self.tagger.model
+        per_token = self.config.training.loss_unit == "tokens"
         checked = 0  # the last step whose gradients are known to be finite
         unread: list[tuple[Step, Tensor]] = []  # steps with their losses on the device
         seconds: list[float] = []
@@ -182,15 +187,15 @@ class _Run:
         shares = self.batches.epoch(epoch, workers.rank, workers.world)
         for number, (batch, share) in enumerate(zip(batches, shares, strict=True), start=1):
             start = time.perf_counter()
+            tokens = sum(len(self.data.train[index]) for index in batch)
             model.train()
             with seeded(workers.device, self.config.training.seed, epoch, number, workers.rank):
                 try:
-                    loss = self._compute_gradients(share, len(batch))
+                    loss = self._compute_gradients(share, tokens if per_token else len(batch))
                 except ValueError as error:  # the labels were checked, so the scores are wrong
                     raise _diverged(epoch, f"step {number}", str(error)) from error
             workers.sum_gradients(model)
             rate = self.optimization.step((epoch - 1) * self.steps + number - 1)
-            tokens = sum(len(self.data.train[index]) for index in batch)
             # `loss` is only this process's part, still on the device.
             step = Step(epoch, number, self.steps, math.nan, rate, len(batch), tokens)
             unread.append((step, loss))
@@ -209,7 +214,8 @@ class _Run:
     def _compute_gradients(self, share: list[int], count: int) -> Tensor:
         """Compute the gradients of this process's share of a batch; return its part of the loss.
 
-        The loss is the mean over the `count` sentences of the whole batch, a scalar on the device.
+        The loss is the mean over the `count` sentences, or tokens, of the whole batch: a scalar on
+        the device.
         """
         self.optimization.zero_gradients()
         device = self.workers.device
@@ -291,6 +297,7 @@ class _Run:
         """
         settings = self.config.training
         number = progress.epoch + 1
+        tokens = sum(map(len, self.data.train))
         score = None
         if self.data.dev is not None:
             score = self.workers.from_main(0.0 if evaluation is None else evaluation.score)
@@ -312,7 +319,7 @@ class _Run:
         epoch = Epoch(
             epoch=number,
             epochs=settings.epochs,
-            loss=loss / len(self.items),
+            loss=loss / (tokens if settings.loss_unit == "tokens" else len(self.items)),
             metric="" if evaluation is None else evaluation.main,
             score=score,
             dev=None if evaluation is None else evaluation.scores,
@@ -320,7 +327,7 @@ class _Run:
             improved=improved,
             seconds=seconds,
             dev_seconds=0.0 if evaluation is None else evaluation.seconds,
-            tokens_per_second=sum(map(len, self.data.train)) / max(seconds, 1e-9),
+            tokens_per_second=tokens / max(seconds, 1e-9),
         )
         return epoch, after
 

@@ -61,7 +61,7 @@ class Optimization:
             for module in model.modules():
                 if isinstance(module, nn.Embedding):
                     module.sparse = False
-        self.adam = LazyAdam(model, high, groups=groups)
+        self.adam = LazyAdam(model, high, (0.9, config.beta2), groups=groups)
         self._finite = torch.ones((), dtype=torch.bool, device=device)
 
     def zero_gradients(self) -> None:

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from ...chain import PAD
 from .. import InputReader, Inputs, Tagger, Vocabularies, tasks
-from ..data import DataError, read
+from ..data import DataError, WordVectors, read, read_word_vectors
 from ..files import sha256_of_parts
 from ..nn import ModelConfig
-from ..nn.inputs import pad_masks
+from ..nn.inputs import VectorWords, pad_masks
 from ..nn.padding import padded
 from ..tasks import Example, Ner, Task
 from .config import DataConfig
@@ -33,6 +33,7 @@ class TrainingData:
         train: the training sentences that have at least one token.
         dev: all dev sentences; None if the configuration names no dev file.
         vocabularies: the vocabularies of the training sentences.
+        vectors: the pretrained vectors of the words; None if the network reads none.
         is_fine_tuning: whether task and vocabularies continue those of a saved model.
     """
 
@@ -40,6 +41,7 @@ class TrainingData:
     train: list[Example]
     dev: list[Example] | None
     vocabularies: Vocabularies
+    vectors: WordVectors | None = None
     is_fine_tuning: bool = False
 
     @classmethod
@@ -69,12 +71,18 @@ class TrainingData:
         if config.partial:
             assert isinstance(task, Ner)
             train = task.partial_split(train, seed, config.partial_reading)
+        train = task.training_examples(train, seed)
+        vectors = _read_vectors(model, [*train, *(dev or ())])
         vocabularies = Vocabularies.build(
-            train, model, lowercase=config.lowercase, min_count=config.min_count
+            train,
+            model,
+            lowercase=config.lowercase,
+            min_count=config.min_count,
+            vectors=None if vectors is None else VectorWords(vectors.words, vectors.width),
         )
         if start is not None:
             vocabularies = add_words(start.vocabularies, vocabularies)
-        return cls(task, train, dev, vocabularies, start is not None)
+        return cls(task, train, dev, vocabularies, vectors, start is not None)
 
     def fingerprint(self) -> str:
         """Return a checksum of the data; a run is resumed only if it is unchanged."""
@@ -90,6 +98,17 @@ class TrainingData:
                 None if labels is None else sorted(labels) for labels in example.allowed or ()
             ]
             yield [example.tokens, known]
+        if self.vectors is not None:
+            yield [self.vectors.words, self.vectors.numbers.tolist()]
+
+
+def _read_vectors(model: ModelConfig, examples: Sequence[Example]) -> WordVectors | None:
+    """Return the vectors of the words of the data, and of the first words of the file."""
+    if model.vectors is None:
+        return None
+    words = {token for example in examples for token in example.tokens}
+    words |= {word.lower() for word in words}
+    return read_word_vectors(model.vectors, words.__contains__, model.vector_words)
 
 
 @dataclass(frozen=True, slots=True)
