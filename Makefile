@@ -17,7 +17,7 @@ NATIVE := CMakeLists.txt $(wildcard native/*.h native/*/*.h native/*/*.cpp)
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow docs bench bench-gpu gpu-page compare reproduce campaign native wheel sanitize lint types format clean
+.PHONY: help demo test test-slow docs bench bench-gpu bench-taggers gpu-page compare reproduce campaign native wheel sanitize lint types format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 12
@@ -46,6 +46,11 @@ gpu-page: $(BENCH_CORE)  ## count launches, compile the Triton kernels without a
 	$(BENCH)/python -m benchmarks.peers install
 	$(BENCH)/$(PIP) triton
 	$(BENCH)/python -m benchmarks.gpu $(ARGS)
+
+bench-taggers: $(BENCH_CORE)  ## train and measure the taggers of several libraries; ARGS="--data DIR"
+	$(BENCH)/python -m benchmarks.taggers.install
+	$(BENCH)/$(PIP) 'bcrf[tagger]'
+	$(BENCH)/python -m benchmarks.taggers $(ARGS)
 
 compare: $(DEV)  ## compare the speed of two source trees; ARGS="BEFORE AFTER"
 	$(BIN)/python -m benchmarks.compare $(ARGS)

@@ -18,7 +18,8 @@ class BenchmarkLog:
     """A JSONL file of several runs.
 
     The field `row` is the kind of a row: "start", "speed", "overhead", "growth", "depth", "memory",
-    "tagging", "launches", "model", "kernel", "threads" or "end". Other fields name the run, the
+    "tagging", "launches", "model", "kernel", "threads",
+    "tagger" or "end". Other fields name the run, the
     commit and the command.
 
     Args:

@@ -12,13 +12,13 @@ import ctypes
 import gc
 import json
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from measurement.process_memory import peak_memory
 from measurement.timer import SamplingPlan, Timing, interleave, torch_threads
 
 from .cases import LINEAR, BenchmarkCase, make_problem
@@ -33,7 +33,6 @@ LINEAR_SYSTEMS = {"crf": "loss", "bregman-10": "loss", "viterbi": "normal"}
 # With this setting glibc returns freed blocks to the system at once. The peak is then the memory
 # that a call needs, without freed memory that the allocator keeps.
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "131072"}
-STATUS = Path("/proc/self/status")
 
 
 def peak_added(system: str, case: BenchmarkCase = LONG) -> int:
@@ -46,7 +45,7 @@ def peak_added(system: str, case: BenchmarkCase = LONG) -> int:
             raise RuntimeError(call)
         before = _reset_peak()
         call()
-    return max(0, _peak() - before)
+    return max(0, peak_memory() - before)
 
 
 def _reset_peak() -> int:
@@ -57,15 +56,7 @@ def _reset_peak() -> int:
         ctypes.CDLL(None).malloc_trim(0)
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
-    return _peak()
-
-
-def _peak() -> int:
-    if STATUS.exists():
-        words = dict(line.split(":", 1) for line in STATUS.read_text().splitlines() if ":" in line)
-        return int(words["VmHWM"].split()[0]) * 1024
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return peak_memory()
 
 
 def memory(systems: tuple[str, ...] = MEMORY_SYSTEMS) -> Iterator[dict[str, Any]]:

@@ -14,19 +14,22 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from .systems.base import brief
 
-__all__ = ["PEERS", "error_of", "install"]
+__all__ = ["PEERS", "Steps", "error_of", "install"]
 
 ROOT = Path(__file__).parent
 ERRORS = ROOT / "results" / "peers.json"
 
 ALONE = ("--no-deps", "--no-build-isolation")
 
+Steps = tuple[tuple[str, ...], ...]
+
 # Distribution -> one tuple of pip arguments for each step. `System.package` refers to the keys.
-PEERS: dict[str, tuple[tuple[str, ...], ...]] = {
+PEERS: dict[str, Steps] = {
     "matplotlib": (("matplotlib",),),
     # needed for the models of our taggers and for our logs
     "safetensors": (("safetensors",),),
@@ -42,21 +45,33 @@ PEERS: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 
 
-def install() -> dict[str, str]:
-    """Install all libraries; return distribution -> error for those that failed."""
+def install(
+    libraries: Mapping[str, Steps] = PEERS,
+    errors_file: Path = ERRORS,
+    python: str = sys.executable,
+    pinned: bool = True,
+) -> dict[str, str]:
+    """Install all libraries; return distribution -> error for those that failed.
+
+    Args:
+        libraries: distribution -> one tuple of pip arguments for each step.
+        errors_file: file to which the errors are written.
+        python: the interpreter of the environment.
+        pinned: whether the versions of constraints.txt hold.
+    """
     errors = {}
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     pins = ROOT.parent / "constraints.txt"
-    for name, steps in PEERS.items():
+    for name, steps in libraries.items():
         for step in steps:
-            command = [*pip, *(["-c", str(pins)] if pins.exists() else []), *step]
+            command = [*pip, *(["-c", str(pins)] if pinned and pins.exists() else []), *step]
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
                 errors[name] = _reason(done.stderr)
                 break
         print(f"{name}: {errors.get(name, 'installed')}", flush=True)
-    ERRORS.parent.mkdir(exist_ok=True)
-    ERRORS.write_text(json.dumps(errors, indent=1) + "\n")
+    errors_file.parent.mkdir(exist_ok=True)
+    errors_file.write_text(json.dumps(errors, indent=1) + "\n")
     return errors
 
 
@@ -67,11 +82,11 @@ def _reason(output: str) -> str:
     return brief(lines[-1] if lines else "pip failed")
 
 
-def error_of(package: str | None) -> str | None:
+def error_of(package: str | None, errors_file: Path = ERRORS) -> str | None:
     """Return the error of the installation of a package; None if there is no error on record."""
-    if package is None or not ERRORS.exists():
+    if package is None or not errors_file.exists():
         return None
-    errors: dict[str, str] = json.loads(ERRORS.read_text())
+    errors: dict[str, str] = json.loads(errors_file.read_text())
     return errors.get(package)
 
 

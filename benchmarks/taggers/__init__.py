@@ -1,0 +1,1 @@
+"""Train taggers of several libraries on the same files, and compare them."""
