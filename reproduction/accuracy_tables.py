@@ -102,11 +102,11 @@ def paper_table(experiment: Experiment, results: Results) -> str:
 
 
 def our_table(experiment: Experiment, results: Results) -> str:
-    """Return our own rows on the corpora of the paper: our decoders, and temperatures."""
+    """Return our own rows on the corpora of the paper: our decoders, and our objectives."""
     columns = _paper_columns(experiment, results)
     rows = [(objective, decoder) for objective in ("crf", "bregman") for decoder in _OUR_DECODERS]
-    tempered = _tempered(results, [column.group for column in columns])
-    rows += [(objective, decoder) for objective in tempered for decoder in _TEMPERATURE_DECODERS]
+    added = _our_objectives(experiment, results, [column.group for column in columns])
+    rows += [(objective, decoder) for objective in added for decoder in _TEMPERATURE_DECODERS]
     rows = [row for row in rows if _was_run(results, columns, row)]
     if not rows:
         return NOTHING_RUN
@@ -134,19 +134,19 @@ def other_corpora_table(experiment: Experiment, results: Results) -> str:
 
 
 def temperature_tables(experiment: Experiment, results: Results) -> str:
-    """Return a table of the temperatures of training for each group that has several.
+    """Return a table of CRF and BCRF training for each group that has objectives of ours.
 
     The best score on dev of each family is bold.
     """
     parts = []
     for group in run_groups(experiment, results):
-        if not _tempered(results, [group]):
+        if not _our_objectives(experiment, results, [group]):
             continue
         names = results.objectives(group)
         body = []
         for family in ("crf", "bregman"):
             members = [name for name in names if Objective.parse(name).family == family]
-            members.sort(key=lambda name: -Objective.parse(name).temperature)
+            members.sort(key=_order)
             dev = {name: _mean(results.dev_scores(group, name)) for name in members}
             for name in members:
                 body.append(_temperature_row(results, group, name, dev[name] == max(dev.values())))
@@ -308,17 +308,21 @@ def _was_run(results: Results, columns: Iterable[Column], row: Row) -> bool:
     return any(results.seeds(column.group, *row, "score") for column in columns)
 
 
-def _tempered(results: Results, groups: Iterable[RunGroup]) -> list[str]:
-    """Return the objectives that were trained at a temperature other than 1, in order."""
+def _our_objectives(
+    experiment: Experiment, results: Results, groups: Iterable[RunGroup]
+) -> list[str]:
+    """Return the CRF and BCRF objectives that the paper does not have, in order."""
     found = {name for group in groups for name in results.objectives(group)}
-    tempered = [name for name in found if Objective.parse(name).temperature != 1]
-    order = {"crf": 0, "bregman": 1}
+    ours = [name for name in found - set(experiment.objectives) if _order(name)[0] >= 0]
+    return sorted(ours, key=_order)
 
-    def key(name: str) -> tuple[int, float]:
-        objective = Objective.parse(name)
-        return order.get(objective.family, 2), -objective.temperature
 
-    return sorted(tempered, key=key)
+def _order(objective: str) -> tuple[int, str, float]:
+    """Return the place of an objective in tables: by family, solver and temperature."""
+    parsed = Objective.parse(objective)
+    families = ("crf", "bregman")
+    family = families.index(parsed.family) if parsed.family in families else -1
+    return family, parsed.name, -parsed.temperature
 
 
 def _seeds(results: Results, columns: Sequence[Column], rows: Iterable[Row]) -> str:

@@ -149,43 +149,58 @@ def _score_panel(experiment_set: ExperimentSet, results: Results, group: RunGrou
 
 
 def _curves(experiment_set: ExperimentSet, results: Results) -> list[Panel]:
-    """Plot scores on dev against epochs, for groups that were trained at several temperatures."""
+    """Plot score on dev and loss against epochs, for groups with several temperatures."""
     return [
-        _curve_panel(experiment_set, results, group)
+        _curve_panel(experiment_set, results, group, measure)
         for experiment in experiment_set.experiments.values()
         for group in run_groups(experiment, results)
         if any(Objective.parse(name).temperature != 1 for name in results.objectives(group))
+        for measure in ("dev", "loss")
     ]
 
 
-def _curve_panel(experiment_set: ExperimentSet, results: Results, group: RunGroup) -> Panel:
+_LINES = {1.0: "-", 0.3: "--", 0.1: ":"}
+"""Temperature -> line style of a training curve. The colour shows the solver."""
+
+
+def _curve_panel(
+    experiment_set: ExperimentSet, results: Results, group: RunGroup, measure: str
+) -> Panel:
     def panel(axis: Axes) -> None:
-        names = [
-            name
-            for name in results.objectives(group)
-            if Objective.parse(name).family in ("crf", "bregman")
-        ]
-        shades = {1.0: 1.0, 0.3: 0.65, 0.1: 0.35}
-        for name in sorted(names, key=lambda n: (Objective.parse(n).family, n)):
+        rows = {
+            row["objective"]: row["training"][measure]
+            for row in results.of(group)
+            if Objective.parse(row["objective"]).family in ("crf", "bregman") and row["seed"] == 0
+        }
+        solvers = sorted({Objective.parse(name).name for name in rows}, key=_solver_order)
+        for name in sorted(rows, key=lambda n: _solver_order(Objective.parse(n).name)):
             objective = Objective.parse(name)
-            row = next(row for row in results.of(group) if row["objective"] == name)
-            scores = [100 * score for score in row["training"]["dev"]]
+            values = [100 * value if measure == "dev" else value for value in rows[name]]
             title = objective_title(name).removeprefix("ours: ")
             axis.plot(
-                range(1, len(scores) + 1),
-                scores,
-                color="C0" if objective.family == "crf" else "C1",
-                alpha=shades.get(objective.temperature, 0.5),
-                linestyle="-" if objective.temperature == 1 else "--",
+                range(1, len(values) + 1),
+                values,
+                color=f"C{solvers.index(objective.name)}",
+                linestyle=_LINES.get(objective.temperature, "-."),
+                linewidth=1,
                 label=title if "τ" in title else f"{title}, τ = 1",
             )
-        best = max(max(row["training"]["dev"]) for row in results.of(group))
-        axis.set_ylim(100 * best - 6, 100 * best + 0.5)
+        if measure == "dev":
+            best = 100 * max(map(max, rows.values()))
+            axis.set_ylim(best - 6, best + 0.5)
+            axis.set_ylabel("score on dev, %")
+        else:
+            axis.set_yscale("log")
+            axis.set_ylabel("loss of a training sentence")
         axis.set_title(_group_title(experiment_set, group))
         axis.set_xlabel("epoch")
-        axis.set_ylabel("score on dev, %")
 
     return panel
+
+
+def _solver_order(name: str) -> tuple[bool, str]:
+    """Return the key that sorts the CRF before the solvers of Bregman CRFs."""
+    return name != "crf", name
 
 
 def _group_title(experiment_set: ExperimentSet, group: RunGroup) -> str:
@@ -304,7 +319,7 @@ TITLES = {
     "iterations-pos": "Accuracy of part-of-speech tagging against iterations",
     "iterations-segmentation": "F1 of segmentation against iterations",
     "iterations-ner": "F1 of named entities against iterations",
-    "curves": "Scores on dev against epochs, at several temperatures of training",
+    "curves": "Scores on dev and training losses against epochs, for CRF and BCRF training",
     "scaling": "Time of inference against length and number of tags",
     "errors": "Error of the marginals and share of certified sentences against iterations",
 }

@@ -154,10 +154,13 @@ class Objective:
     @property
     def title(self) -> str:
         """The name in tables and figures."""
-        if self.temperature == 1 and self.name in _TRAINING_TITLES:
-            return _TRAINING_TITLES[self.name]
-        title = _TRAINING_TITLES.get(self.name, f"{self.name} training")
-        return f"ours: {title}" + ("" if self.temperature == 1 else f", τ = {self.temperature:g}")
+        title, parsed = _TRAINING_TITLES[self.family], self.parsed
+        if self.name != self.family:
+            unit = "projections" if self.family == "bregman" else "updates"
+            title += f", {parsed.iterations}{_VARIANTS[parsed.variant]} {unit}"
+        if self.temperature != 1:
+            title += f", τ = {self.temperature:g}"
+        return title if title in _TRAINING_TITLES.values() else f"ours: {title}"
 
 
 _TRAINING_TITLES = {

@@ -115,7 +115,7 @@ def test_the_appendix_has_all_rows(tmp_path):
     assert "### POS, no layers" in lines
     assert "| CRF training | Viterbi | 90.00 <small>91.3</small> |" in lines
     assert "| CRF training | ours: certified, 10 it. | 90.00 |" in lines
-    assert "| ours: bregman-10-relaxed training | Viterbi | 88.00 |" in lines
+    assert "| ours: BCRF training, 10 relaxed projections | Viterbi | 88.00 |" in lines
     assert "- English: UD r2.15; 1,234 training sentences." in lines
     # A network that was run, but is not in the paper.
     assert "### POS, 1" in lines
@@ -353,11 +353,18 @@ def test_repaired_decoders_are_series_of_their_own(tmp_path):
 def test_curves_are_drawn_for_groups_with_temperatures(tmp_path):
     assert FIGURES["curves"](experiment_set(tmp_path), results([row(viterbi=1.0)])) == []
     rows = [row(viterbi=90.0, dev=88.0), row(objective="bregman-tau0.3", viterbi=90.0, dev=89.0)]
-    axis = panel_of("curves", rows, tmp_path)
-    lines = {line.get_label(): list(line.get_ydata()) for line in axis.get_lines()}
-    assert lines == {
-        "BCRF training, τ = 0.3": [44.5, 89.0],
-        "CRF training, τ = 1": [44.0, 88.0],
+    rows[0]["training"]["loss"], rows[1]["training"]["loss"] = [3.0, 1.5], [2.0, 1.0]
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    drawn = {}
+    for panel in FIGURES["curves"](experiment_set(tmp_path), results(rows)):
+        axis = figure.add_subplot()
+        panel(axis)
+        lines = {line.get_label(): list(line.get_ydata()) for line in axis.get_lines()}
+        drawn[axis.get_ylabel()] = lines
+    crf, bregman = "CRF training, τ = 1", "BCRF training, τ = 0.3"
+    assert drawn == {
+        "score on dev, %": {crf: [44.0, 88.0], bregman: [44.5, 89.0]},
+        "loss of a training sentence": {crf: [3.0, 1.5], bregman: [2.0, 1.0]},
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -214,12 +215,19 @@ def _reporting_setup_errors(events: Iterator[Event]) -> Iterator[Event]:
 
 
 def _describe_task_defaults() -> str:
-    lines = ["\nThe default of some settings depends on the task:"]
-    for task, parts in read_task_defaults().items():
-        settings = [
+    """Return the defaults that differ from those of the options: of all tasks, then of each."""
+    found = {
+        task: [
             f"{part}.{name} {value}".lower()
             for part, values in parts.items()
             for name, value in values.items()
         ]
-        lines.append(f"  {task}: {', '.join(settings)}")
+        for task, parts in read_task_defaults().items()
+    }
+    common = [text for text in next(iter(found.values())) if all(text in t for t in found.values())]
+    lines = ["\nWithout settings of another network, the network reads features. Its defaults are:"]
+    for task, settings in {"all tasks": common, **found}.items():
+        shown = settings if task == "all tasks" else [s for s in settings if s not in common]
+        text = f"  {task}: {', '.join(shown)}"
+        lines += textwrap.wrap(text, 98, subsequent_indent="    ", break_on_hyphens=False)
     return "\n".join(lines)
