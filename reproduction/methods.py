@@ -157,7 +157,8 @@ class Objective:
         title, parsed = _TRAINING_TITLES[self.family], self.parsed
         if self.name != self.family:
             unit = "projections" if self.family == "bregman" else "updates"
-            title += f", {parsed.iterations}{_VARIANTS[parsed.variant]} {unit}"
+            title += f", {parsed.iterations} {unit}"
+            title += f",{_VARIANTS[parsed.variant]}" if parsed.variant else ""
         if self.temperature != 1:
             title += f", τ = {self.temperature:g}"
         return title if title in _TRAINING_TITLES.values() else f"ours: {title}"

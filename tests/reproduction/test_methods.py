@@ -103,7 +103,7 @@ def test_our_decoders_are_labelled(name, title, ours):
 
 def test_our_objectives_are_labelled():
     assert objective_title("bregman") == "BCRF training"
-    assert objective_title("bregman-10-relaxed") == "ours: bregman-10-relaxed training"
+    assert objective_title("bregman-10-relaxed") == "ours: BCRF training, 10 projections, relaxed"
 
 
 def test_agreement_counts_tokens_and_sentences():

@@ -128,7 +128,8 @@ def test_names_of_objectives_with_a_temperature():
     assert Objective.parse("crf-tau3").temperature == 3
     assert Objective.parse("crf").title == "CRF training"
     assert Objective.parse("crf-tau0.3").title == "ours: CRF training, τ = 0.3"
-    assert Objective.parse("mean_field-5-uniform").title == "ours: mean_field-5-uniform training"
+    uniform = Objective.parse("mean_field-5-uniform").title
+    assert uniform == "ours: MF training, 5 updates, uniform start"
     for wrong in ("crf-tau0", "crf-tau", "crf-tau-1", "svm-tau0.3", "crf-taux", ""):
         with pytest.raises(ValueError, match="objective"):
             Objective.parse(wrong)
