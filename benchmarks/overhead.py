@@ -1,8 +1,8 @@
 """Measure the time that the layers add to `bcrf.loss` on the same scores.
 
 The difference is a few dozen microseconds of calls that take up to milliseconds, so a layer and its
-base alternate, and the differences are taken round by round: a slow phase of the machine, or a
-cache that other systems have emptied, meets both alike.
+base alternate, with no other system between them, and the differences are taken round by round. A
+slow phase of the machine then meets both alike.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def temperature_tables(experiment: Experiment, results: Results) -> str:
         body = []
         for family in ("crf", "bregman"):
             members = [name for name in names if Objective.parse(name).family == family]
-            members.sort(key=_order)
+            members.sort(key=lambda name: Objective.parse(name).order)
             dev = {name: _mean(results.dev_scores(group, name)) for name in members}
             for name in members:
                 body.append(_temperature_row(results, group, name, dev[name] == max(dev.values())))
@@ -313,16 +313,9 @@ def _our_objectives(
 ) -> list[str]:
     """Return the CRF and BCRF objectives that the paper does not have, in order."""
     found = {name for group in groups for name in results.objectives(group)}
-    ours = [name for name in found - set(experiment.objectives) if _order(name)[0] >= 0]
-    return sorted(ours, key=_order)
-
-
-def _order(objective: str) -> tuple[int, str, float]:
-    """Return the place of an objective in tables: by family, solver and temperature."""
-    parsed = Objective.parse(objective)
-    families = ("crf", "bregman")
-    family = families.index(parsed.family) if parsed.family in families else -1
-    return family, parsed.name, -parsed.temperature
+    ours = {name: Objective.parse(name) for name in found - set(experiment.objectives)}
+    names = [name for name, objective in ours.items() if objective.family in ("crf", "bregman")]
+    return sorted(names, key=lambda name: ours[name].order)
 
 
 def _seeds(results: Results, columns: Sequence[Column], rows: Iterable[Row]) -> str:

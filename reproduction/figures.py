@@ -167,13 +167,13 @@ def _curve_panel(
     experiment_set: ExperimentSet, results: Results, group: RunGroup, measure: str
 ) -> Panel:
     def panel(axis: Axes) -> None:
-        rows = {
-            row["objective"]: row["training"][measure]
-            for row in results.of(group)
-            if Objective.parse(row["objective"]).family in ("crf", "bregman") and row["seed"] == 0
-        }
-        solvers = sorted({Objective.parse(name).name for name in rows}, key=_solver_order)
-        for name in sorted(rows, key=lambda n: _solver_order(Objective.parse(n).name)):
+        rows: dict[str, list[float]] = {}
+        for row in results.of(group):  # the first seed of each objective
+            if Objective.parse(row["objective"]).family in ("crf", "bregman"):
+                rows.setdefault(row["objective"], row["training"][measure])
+        names = sorted(rows, key=lambda name: Objective.parse(name).order)
+        solvers = list(dict.fromkeys(Objective.parse(name).name for name in names))
+        for name in names:
             objective = Objective.parse(name)
             values = [100 * value if measure == "dev" else value for value in rows[name]]
             title = objective_title(name).removeprefix("ours: ")
@@ -196,11 +196,6 @@ def _curve_panel(
         axis.set_xlabel("epoch")
 
     return panel
-
-
-def _solver_order(name: str) -> tuple[bool, str]:
-    """Return the key that sorts the CRF before the solvers of Bregman CRFs."""
-    return name != "crf", name
 
 
 def _group_title(experiment_set: ExperimentSet, group: RunGroup) -> str:

@@ -152,6 +152,11 @@ class Objective:
         return self.parsed.family
 
     @property
+    def order(self) -> tuple[int, str, float]:
+        """The place in tables and figures: by family, solver and temperature."""
+        return list(_TRAINING_TITLES).index(self.family), self.name, -self.temperature
+
+    @property
     def title(self) -> str:
         """The name in tables and figures."""
         title, parsed = _TRAINING_TITLES[self.family], self.parsed
