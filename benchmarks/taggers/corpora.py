@@ -9,7 +9,7 @@ from pathlib import Path
 from bcrf.tagger import tasks
 from bcrf.tagger.data import read
 from bcrf.tagger.files import sha256
-from bcrf.tagger.tasks import Example, Task
+from bcrf.tagger.tasks import CharacterExample, Example, Task
 from reproduction.data_folder import DataFolder
 from reproduction.experiment import CorpusSpec
 
@@ -25,7 +25,7 @@ class TaggerCorpus:
     Args:
         title: the corpus and the task, for tables.
         score: name of the score.
-        task: "pos" or "ner".
+        task: "pos", "ner" or "segmentation".
         language: code of the language.
         files: names of the training, dev and test file; a name may be the end of a path.
     """
@@ -52,6 +52,20 @@ CORPORA = {
         "en",
         ("wnut17/train.conll", "wnut17/dev.conll", "wnut17/test.conll"),
     ),
+    "ja_gsd": TaggerCorpus(
+        "Japanese-GSD, words and parts of speech of characters",
+        "F1",
+        "segmentation",
+        "ja",
+        ("ja_gsd-ud-train.conllu", "ja_gsd-ud-dev.conllu", "ja_gsd-ud-test.conllu"),
+    ),
+    "zh_gsd": TaggerCorpus(
+        "Chinese-GSD, words and parts of speech of characters",
+        "F1",
+        "segmentation",
+        "zh",
+        ("zh_gsd-ud-train.conllu", "zh_gsd-ud-dev.conllu", "zh_gsd-ud-test.conllu"),
+    ),
 }
 """All corpora by name."""
 
@@ -73,9 +87,12 @@ class TaggerData:
     description: dict[str, object]
 
     def sentences(self) -> dict[str, list[tuple[list[str], list[str]]]]:
-        """Return the words and the gold tags of each sentence that has words, by split."""
+        """Return the words and the gold tags of each sentence that has words, by split.
+
+        The words of a text that is to be segmented are its characters, white space included.
+        """
         return {
-            part: [(list(example.tokens), list(example.gold())) for example in examples]
+            part: [(_given(example), list(example.gold())) for example in examples]
             for part, examples in self.examples.items()
         }
 
@@ -94,6 +111,11 @@ class TaggerData:
             metric.add(example, predicted)
         result = metric.result()
         return {"score": result[metric.main], **result}
+
+
+def _given(example: Example) -> list[str]:
+    """Return what a tagger is given."""
+    return list(example.text if isinstance(example, CharacterExample) else example.tokens)
 
 
 def read_corpus(name: str, folder: Path) -> TaggerData:

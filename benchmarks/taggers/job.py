@@ -31,7 +31,7 @@ class TaggerJob:
     Args:
         folder: folder of the job, with the annotated sentences; the tagger writes its files there.
         adapter: name of the module in `benchmarks.taggers.adapters`.
-        task: "pos" or "ner", whose tags are IOB2.
+        task: "pos", "ner" with tags in IOB2, or "segmentation" with labels in BIES.
         language: code of the language, such as "en".
         seed: seed of the training.
         threads: number of threads.

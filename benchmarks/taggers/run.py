@@ -90,6 +90,8 @@ def measure(log: BenchmarkLog, plan: Plan, corpora: Mapping[str, TaggerData]) ->
     for corpus in plan.corpora:
         for seed in plan.seeds:
             for name in plan.systems:
+                if CORPORA[corpus].task not in SYSTEMS[name].tasks:
+                    continue
                 row: Row = {
                     "system": name,
                     "corpus": corpus,

@@ -24,6 +24,7 @@ class TaggerSystem:
         description: how the tagger is trained, for the page.
         settings: settings that differ from the defaults of the library.
         environment: folder of the environment of the tagger; "": that of this process.
+        tasks: the tasks that the tagger can learn.
     """
 
     adapter: str
@@ -31,6 +32,7 @@ class TaggerSystem:
     description: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     environment: str = ""
+    tasks: tuple[str, ...] = ("pos", "ner")
 
     @property
     def python(self) -> str:
@@ -49,10 +51,16 @@ class TaggerSystem:
         return done.stdout.strip() or None
 
 
+_OUR_TASKS = ("pos", "ner", "segmentation")
+
 SYSTEMS = {
-    "bcrf": TaggerSystem("ours", "bcrf", "the default settings of `bcrf train`"),
+    "bcrf": TaggerSystem("ours", "bcrf", "the default settings of `bcrf train`", tasks=_OUR_TASKS),
     "bcrf small": TaggerSystem(
-        "ours", "bcrf", "`bcrf train --model.size small`", {"model": {"size": "small"}}
+        "ours",
+        "bcrf",
+        "`bcrf train --model.size small`",
+        {"model": {"size": "small"}},
+        tasks=_OUR_TASKS,
     ),
     "spaCy": TaggerSystem(
         "spacy_pipeline",

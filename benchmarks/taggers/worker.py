@@ -39,11 +39,12 @@ def train(job: TaggerJob) -> dict[str, Any]:
     """
     adapter = _adapter(job)
     adapter.prepare(job)
-    curve: list[tuple[float, float, int]] = []
+    curve: list[tuple[float, float, int, float]] = []
     started, cpu = time.perf_counter(), time.process_time()
 
     def report(score: float, step: int) -> None:
-        curve.append((round(time.perf_counter() - started, 2), round(score, 5), step))
+        seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu
+        curve.append((round(seconds, 2), round(score, 5), step, round(cpu_seconds, 2)))
         print(f"{curve[-1][0]:8.1f} s  step {step}  dev {100 * score:.2f}", flush=True)
 
     adapter.train(job, report)

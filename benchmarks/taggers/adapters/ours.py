@@ -46,6 +46,9 @@ def load(job: TaggerJob) -> Tag:
     tagger = Tagger.load(model_path(job), "cpu")
 
     def tag(sentences: Sequence[Sequence[str]]) -> list[list[str]]:
+        if job.task == "segmentation":
+            texts = ["".join(characters) for characters in sentences]
+            return [list(result.labels) for result in tagger.tag(texts)]
         return [list(result.tags) for result in tagger.tag(sentences)]
 
     return tag
