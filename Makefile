@@ -17,7 +17,7 @@ NATIVE := CMakeLists.txt $(wildcard native/*.h native/*/*.h native/*/*.cpp)
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow docs bench bench-gpu bench-taggers gpu-page compare reproduce campaign native wheel sanitize lint types format clean
+.PHONY: help demo test test-slow models docs bench bench-gpu bench-taggers gpu-page compare reproduce campaign native wheel sanitize lint types format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 12
@@ -57,6 +57,9 @@ compare: $(DEV)  ## compare the speed of two source trees; ARGS="BEFORE AFTER"
 
 reproduce: $(DEV)  ## run the paper's experiments; ARGS="pos --data DIR", ARGS=report
 	$(BIN)/python -m reproduction $(ARGS)
+
+models: $(DEV)  ## train the models that come with the package; ARGS="--data DIR"
+	OMP_NUM_THREADS=1 $(BIN)/python -m bundled_models $(ARGS)
 
 campaign: $(DEV)  ## crash, tamper with and mutate everything; ARGS=--sample: a small share of it
 	OMP_NUM_THREADS=1 $(BIN)/python -m campaign $(ARGS)
@@ -102,7 +105,7 @@ format: $(DEV)  ## fix what the linter can fix, then format
 
 clean:  ## remove caches and build products; the environments stay
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	find src tests examples measurement benchmarks campaign reproduction -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests examples measurement benchmarks campaign reproduction bundled_models -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python $(BENCH)/python: %/bin/python:
 	$(PYTHON) -m venv $*

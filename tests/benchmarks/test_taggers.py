@@ -299,5 +299,6 @@ def test_the_last_row_counts() -> None:
 
 def test_the_page_is_that_of_the_log() -> None:
     rows = BenchmarkLog(command.LOG).rows()
+    assert rows
     assert report.render(rows) == command.PAGE.read_text(encoding="utf-8")
     assert {row["corpus"] for row in rows} <= set(CORPORA)

@@ -14,8 +14,8 @@ from tests.cli_cases import bcrf
 
 
 def tables(output: str) -> tuple[list[list[str]], list[list[str]]]:
-    """Return the cells of both tables, without titles."""
-    first, second = output.split("\n\n")
+    """Return the cells of both tables, without titles; the bundled model comes before them."""
+    _, first, second = output.split("\n\n")
     return tuple(
         [re.split(" {2,}", line) for line in table.splitlines()[1:]] for table in (first, second)
     )
@@ -33,6 +33,7 @@ def test_demo_compares_the_families_and_tags_an_example(monkeypatch, capsys, tmp
     assert printed.err == ""
     text, kept = printed.out.rsplit("\n", 2)[:2]
     assert kept == f"The models are in {tmp_path}."
+    assert "  She/PRON did/AUX n't/PART stay/VERB" in text
     scores, example = tables(text)
     assert [row[0] for row in scores[1:]] == list(FAMILIES)
     assert example[0] == ["", *FAMILIES]

@@ -69,7 +69,7 @@ def test_unknown_commands_are_usage_errors(capsys):
         assert "`python -m reproduction` runs the experiments of the paper\n" in errors
     assert main([]) == 2
     assert capsys.readouterr().out.startswith("usage: bcrf COMMAND")
-    for arguments in (["check"], ["tag"], ["--nothing"], ["demo", "--nothing"]):
+    for arguments in (["check"], ["evaluate"], ["--nothing"], ["demo", "--nothing"]):
         with pytest.raises(SystemExit) as exit:
             main(arguments)
         assert exit.value.code == 2

@@ -42,7 +42,11 @@ print("loss, gradient, decoding and the thread pool are as expected")
 """
 
 ALLOWED_CODE = {".py", ".pyi", ".so", ".typed"}
-ALLOWED_SAMPLES = {".conll", ".conllu", ".md"}
+# Folder of data -> suffixes of its files.
+ALLOWED_DATA = {
+    "samples": {".conll", ".conllu", ".md"},
+    "models": {".json", ".safetensors", ".md", ".txt"},
+}
 COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "clang++", "cmake", "ninja")
 
 
@@ -52,15 +56,18 @@ def check_contents(names: list[str]) -> str:
     package = [name for name in files if ".dist-info/" not in name]
     outside = [name for name in package if not name.startswith("bcrf/")]
     assert not outside, f"files outside the package: {outside}"
-    assert {"bcrf/py.typed", "bcrf/_native.pyi"} <= set(package)
-    samples = {name for name in package if name.startswith("bcrf/samples/")}
-    unexpected = [name for name in package if Path(name).suffix not in ALLOWED_CODE]
-    assert set(unexpected) <= samples, f"unexpected files: {sorted(set(unexpected) - samples)}"
-    assert {Path(name).suffix for name in unexpected} <= ALLOWED_SAMPLES
+    assert {"bcrf/py.typed", "bcrf/_native.pyi", "bcrf/models/en/model.json"} <= set(package)
+    unexpected = [name for name in package if Path(name).suffix not in _allowed(name)]
+    assert not unexpected, f"unexpected files: {unexpected}"
     extensions = [name for name in package if name.endswith(".so")]
     assert len(extensions) == 1, f"expected one extension, found {extensions}"
     assert re.fullmatch(r"bcrf/_native\.[\w.-]+", extensions[0])
     return extensions[0]
+
+
+def _allowed(name: str) -> set[str]:
+    """Return the suffixes that a file in this place may have."""
+    return ALLOWED_DATA.get(Path(name).parts[1], ALLOWED_CODE)
 
 
 def expected_tag(version: tuple[int, int]) -> str:

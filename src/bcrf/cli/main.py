@@ -17,10 +17,11 @@ from .streams import prepare_output_streams, reserved_standard_input
 __all__ = ["COMMANDS", "WAIT_VARIABLES", "main", "run_reporting_errors"]
 
 COMMANDS = {
-    "demo": "train four small taggers on a sample corpus and compare them",
+    "demo": "tag with a bundled model; train four small taggers and compare them",
     "train": "train a tagger",
     "evaluate": "measure a tagger on annotated sentences",
     "tag": "tag sentences",
+    "models": "list the bundled models",
     "check": "look for mistakes in data files",
     "data": "fetch treebanks of Universal Dependencies",
 }

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from .arguments import (
@@ -39,8 +40,11 @@ The output has the sentences of the input, in the same order. In CoNLL-U, column
 only the tags change. The output of raw text is CoNLL-U by default. The tokenizer of the model, or
 that of --tokenizer, divides raw text into sentences and words. If there is none, raw text must have
 one sentence per line, with spaces between words and punctuation marks ("again ."). A MODEL of the
-task tokenization writes the sentences and words without tags.
+task tokenization writes the sentences and words without tags. Without MODEL, the English model that
+comes with the package tags standard input; `bcrf models` lists all such models.
 
+  echo "Ada visited Turin again. She didn't stay." | bcrf tag
+  bcrf tag en input.txt --format jsonl
   bcrf tag runs/en_ewt input.conllu > output.conllu
   echo "Ada visited Turin again ." | bcrf tag runs/en_ewt --format jsonl --probabilities
   bcrf tag runs/en_ewt input.conllu --threshold 0.9
@@ -61,7 +65,7 @@ def run(arguments: list[str]) -> int:
     # Sentences that are printed to the same terminal would mix with the progress bar.
     with progress_bar(to_file or not sys.stdout.isatty()) as update:
         update("loading the model", 0, None)
-        tagger = Tagger.load(options.model, options.device)
+        tagger = Tagger.load(_model(options.model), options.device)
         if options.tokenizer == _WHITESPACE:
             tagger.tokenizer = None
         elif options.tokenizer is not None:
@@ -82,9 +86,15 @@ def run(arguments: list[str]) -> int:
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = command_parser(
-        "bcrf tag", "Tag sentences.", _EPILOG, usage="bcrf tag MODEL [FILE ...] [OPTIONS]"
+        "bcrf tag", "Tag sentences.", _EPILOG, usage="bcrf tag [MODEL [FILE ...]] [OPTIONS]"
     )
-    parser.add_argument("model", metavar="MODEL", help="folder of a model or of a training run")
+    parser.add_argument(
+        "model",
+        nargs="?",
+        metavar="MODEL",
+        help="folder of a model or of a training run, or the name of a bundled model (default: the "
+        "bundled English model)",
+    )
     parser.add_argument(
         "files", nargs="*", metavar="FILE", help="sentences (default: -, standard input)"
     )
@@ -123,9 +133,10 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--tokenizer",
         metavar="FOLDER",
-        help=f"how to divide raw text: the folder of a model of the task tokenization, or "
-        f"{_WHITESPACE}: one sentence per line, with white space between words (default: the "
-        f"tokenizer of the model, or {_WHITESPACE} if it has none)",
+        help=f"how to divide raw text: the folder of a model of the task tokenization, or of a "
+        f"model that has a tokenizer, such as the bundled model en; or {_WHITESPACE}: one sentence "
+        f"per line, with white space between words (default: the tokenizer of the model, or "
+        f"{_WHITESPACE} if it has none)",
     )
     parser.add_argument(
         "--split-lines",
@@ -135,6 +146,20 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     )
     add_prediction_options(parser)
     return parser.parse_args(arguments)
+
+
+def _model(name: str | None) -> str | Path:
+    """Return the model to load; by default the bundled one, whatever the current folder holds."""
+    from ..tagger.model_folder.bundled import BUNDLED_FOLDER, DEFAULT_MODEL
+
+    if name is None:
+        return BUNDLED_FOLDER / DEFAULT_MODEL
+    if os.path.isfile(name):
+        raise UserError(
+            f"{name}: the first argument is the model, but this is a file; `bcrf tag "
+            f"{DEFAULT_MODEL} {name}` tags it with the bundled English model"
+        )
+    return name
 
 
 def _check_tokenizer_options(options: argparse.Namespace) -> None:

@@ -5,6 +5,7 @@ import importlib
 import typing
 
 if typing.TYPE_CHECKING:
+    from .model_folder.bundled import BundledModel, bundled_models
     from .model_folder.model_files import ModelError
     from .nn.inputs import InputReader, Inputs, Vocabularies
     from .prediction.calibration import Calibration, Reliability, calibrate
@@ -16,6 +17,7 @@ if typing.TYPE_CHECKING:
 
 __all__ = [
     "REPAIRS",
+    "BundledModel",
     "Calibration",
     "Evaluation",
     "InputReader",
@@ -26,12 +28,14 @@ __all__ = [
     "Tagger",
     "Tokenizer",
     "Vocabularies",
+    "bundled_models",
     "calibrate",
     "choose_device",
 ]
 
 _MODULES = {
     "REPAIRS": "prediction.decoding",
+    "BundledModel": "model_folder.bundled",
     "Calibration": "prediction.calibration",
     "Evaluation": "prediction.results",
     "InputReader": "nn.inputs",
@@ -42,6 +46,7 @@ _MODULES = {
     "Tagger": "prediction.tagger",
     "Tokenizer": "prediction.tokenizer",
     "Vocabularies": "nn.inputs",
+    "bundled_models": "model_folder.bundled",
     "calibrate": "prediction.calibration",
     "choose_device": "prediction.devices",
 }

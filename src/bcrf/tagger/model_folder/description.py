@@ -13,11 +13,11 @@ import re
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from torch import Tensor
 
-from ..files import current_path, sha256, sha256_of_bytes, sha256_of_stream
+from ..files import sha256, sha256_of_bytes, sha256_of_stream
 from .limits import (
     MAX_DESCRIPTION_BYTES,
     MAX_ENCODER_FILE_BYTES,
@@ -26,15 +26,16 @@ from .limits import (
 )
 from .model_files import ModelError, is_inside, open_model_file, parse_json, read_bytes
 from .tensors import TensorInfo, load_tensors, save_tensors, tensor_infos
+from .weight_storage import WeightStorage, check_storage, compress, expand
 
 __all__ = [
+    "DESCRIPTION",
     "ENCODER",
     "TOKENIZER",
     "VERSION",
     "Description",
     "check_replaceable",
     "load_json",
-    "locate",
     "read_description",
     "read_encoder_file",
     "read_weights",
@@ -47,7 +48,10 @@ __all__ = [
 VERSION = 1
 """Version of the layout; it grows when older versions of the library cannot read a new folder."""
 
-DESCRIPTION, WEIGHTS, ENCODER = "model.json", "model.safetensors", "encoder"
+DESCRIPTION = "model.json"
+"""The file that a folder has if and only if it holds a model."""
+
+WEIGHTS, ENCODER = "model.safetensors", "encoder"
 
 TOKENIZER = "tokenizer"
 """Folder of a tokenizer in the folder of a tagger. It is the folder of a model, too."""
@@ -76,6 +80,9 @@ _VALUES: dict[str, type] = {
 # A key that `model.json` may lack, with the limits of its value.
 _TEMPERATURE, _LEAST_TEMPERATURE, _MOST_TEMPERATURE = "probability_temperature", 1e-3, 1e3
 
+# Another one: how the weights are stored.
+_STORAGE: Final = "storage"
+
 # File types of configurations and tokenizers. They are data, never code or pickles.
 _ENCODER_SUFFIXES = (".json", ".txt", ".model", ".jinja")
 
@@ -94,6 +101,11 @@ class Description(NamedTuple):
     files: dict[str, str]
 
     @property
+    def storage(self) -> WeightStorage:
+        """How the weights are stored."""
+        return cast(WeightStorage, self.values.get(_STORAGE, "float32"))
+
+    @property
     def encoder_files(self) -> list[str]:
         """The paths of the files of the pretrained encoder."""
         return [name for name in self.files if name.startswith(f"{ENCODER}/")]
@@ -102,20 +114,6 @@ class Description(NamedTuple):
     def has_tokenizer(self) -> bool:
         """Whether the folder holds a tokenizer."""
         return any(name in self.files for name in _TOKENIZER_FILES)
-
-
-def locate(path: Path) -> Path:
-    """Return the folder of a model: `path`, or `path/best` if that is a training run."""
-    for folder in (current_path(path), current_path(path / "best")):
-        if (folder / DESCRIPTION).is_file():
-            return folder
-    if not path.exists():
-        raise ModelError(
-            f"{path}: there is no such folder; expected the folder of a model, with {DESCRIPTION}"
-        )
-    if not path.is_dir():
-        raise ModelError(f"{path}: expected the folder of a model, found a file")
-    raise ModelError(f"{path}: holds no model; expected {DESCRIPTION} in it, or best/{DESCRIPTION}")
 
 
 def check_replaceable(path: Path) -> None:
@@ -136,9 +134,11 @@ def check_replaceable(path: Path) -> None:
 # Writing
 
 
-def write_weights(folder: Path, weights: Mapping[str, Tensor]) -> None:
+def write_weights(
+    folder: Path, weights: Mapping[str, Tensor], storage: WeightStorage = "float32"
+) -> None:
     """Write `model.safetensors`."""
-    save_tensors(folder / WEIGHTS, weights)
+    save_tensors(folder / WEIGHTS, compress(weights, storage))
 
 
 def write_description(folder: Path, values: Mapping[str, Any]) -> None:
@@ -149,20 +149,30 @@ def write_description(folder: Path, values: Mapping[str, Any]) -> None:
     """
     document = {"format": "bcrf tagger", "version": VERSION, "bcrf": _library_version()}
     document |= values
-    if document.get(_TEMPERATURE) == 1:  # without the key, older versions can read the folder
-        del document[_TEMPERATURE]
+    for key, usual in ((_TEMPERATURE, 1), (_STORAGE, "float32")):
+        if document.get(key) == usual:  # without the key, older versions can read the folder
+            del document[key]
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     document["files"] = {path.relative_to(folder).as_posix(): sha256(path) for path in files}
     path = folder / DESCRIPTION
     _check_schema(path, document)
     document["sha256"] = _own_digest(document)
-    content = json.dumps(document, ensure_ascii=False, indent=1).encode() + b"\n"
+    content = _one_line_per_key(document).encode()
     if len(content) > MAX_DESCRIPTION_BYTES:
         raise ModelError(
             f"{path}: would have {len(content):,} bytes, but loading a model accepts at most "
             f"{MAX_DESCRIPTION_BYTES:,}; raise data.min_count to keep fewer words"
         )
     path.write_bytes(content)
+
+
+def _one_line_per_key(document: Mapping[str, Any]) -> str:
+    """Return JSON with a line for each key; indented vocabularies would take a third more bytes."""
+    lines = (
+        f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False, separators=(',', ':'))}"
+        for key, value in document.items()
+    )
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 # Reading
@@ -216,8 +226,8 @@ def weight_infos(folder: Path) -> dict[str, TensorInfo]:
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """Return the weights of a model, on the CPU."""
-    return load_tensors(folder / WEIGHTS)
+    """Return the weights of a model, on the CPU; compressed ones are expanded to float32."""
+    return expand(load_tensors(folder / WEIGHTS))
 
 
 def load_json(folder: Path, name: str) -> dict[str, Any]:
@@ -274,7 +284,11 @@ def _check_schema(path: Path, document: Mapping[str, Any]) -> None:
             f"{path}: {_TEMPERATURE!r} must be a number from {_LEAST_TEMPERATURE} to "
             f"{_MOST_TEMPERATURE:.0f}, found {temperature!r:.60}"
         )
-    unknown = sorted(set(document) - set(_VALUES) - {"files", _TEMPERATURE})
+    try:
+        check_storage(document.get(_STORAGE, "float32"))
+    except ValueError as error:
+        raise ModelError(f"{path}: {error}") from error
+    unknown = sorted(set(document) - set(_VALUES) - {"files", _TEMPERATURE, _STORAGE})
     if unknown:
         raise ModelError(f"{path}: unknown key {unknown[0]!r:.60}")
     files = document["files"]

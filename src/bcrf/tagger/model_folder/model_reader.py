@@ -24,7 +24,8 @@ from . import description as folders
 from .description import Description
 from .limits import MAX_ENCODER_NUMBER, check_labels, check_methods, check_network
 from .model_files import ModelError, parse_json
-from .tensors import DTYPES, TensorInfo
+from .tensors import TensorInfo
+from .weight_storage import stored_infos
 
 __all__ = ["ModelParts", "read_model"]
 
@@ -91,7 +92,7 @@ def _build(
     found = folders.weight_infos(folder)
     # There are a few modules without weights, such as dropout, for each tensor of weights.
     expected = weight_shapes(*network, most_modules=1000 + 10 * len(found))
-    _check_weights(folder / folders.WEIGHTS, found, expected)
+    _check_weights(folder / folders.WEIGHTS, found, stored_infos(expected, description.storage))
     folders.verify(folder, description)
     with torch.random.fork_rng(devices=[]):  # the initial random weights are not used
         model = TaggerModel(*network)
@@ -143,7 +144,7 @@ def _check_numbers(path: Path, value: Any, key: str = "") -> None:
 
 
 def _check_weights(
-    path: Path, found: Mapping[str, TensorInfo], expected: Mapping[str, Tensor]
+    path: Path, found: Mapping[str, TensorInfo], expected: Mapping[str, TensorInfo]
 ) -> None:
     """Raise unless the file of the weights has exactly the tensors of the network."""
     for name in (*expected, *found):
@@ -151,12 +152,10 @@ def _check_weights(
             raise ModelError(f"{path}: lacks the weights {name!r} of the network in model.json")
         if name not in expected:
             raise ModelError(f"{path}: the network in model.json has no weights {name!r:.60}")
-        tensor = expected[name]
-        wanted = TensorInfo(DTYPES.get(tensor.dtype, str(tensor.dtype)), tuple(tensor.shape))
-        if found[name] != wanted:
+        if found[name] != expected[name]:
             raise ModelError(
-                f"{path}: {name!r} is {_shown(found[name])}; expected {_shown(wanted)}, as the "
-                "network in model.json has it"
+                f"{path}: {name!r} is {_shown(found[name])}; expected {_shown(expected[name])}, as "
+                "the network in model.json has it"
             )
 
 

@@ -85,10 +85,10 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: str = "auto") -> Tokenizer:
-        """Load the tokenizer in a folder, as `Tagger.load` does.
+        """Load the tokenizer in a folder, as `Tagger.load` does, or that of a tagger.
 
         Raises:
-            ModelError: the folder holds no model, or a model of another task.
+            ModelError: the folder holds no model, or a tagger without a tokenizer.
 
         Example (`tokenizer` as in `Tokenizer`):
             >>> tokenizer.tagger.save("tokenizer")
@@ -98,6 +98,8 @@ class Tokenizer:
         from .tagger import Tagger  # which imports this module
 
         tagger = Tagger.load(path, device)
+        if tagger.tokenizer is not None:
+            return tagger.tokenizer
         try:
             return cls(tagger)
         except ValueError as error:

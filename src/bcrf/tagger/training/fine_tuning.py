@@ -22,7 +22,8 @@ from torch import Tensor, nn
 
 from .. import ModelError, Tagger, Vocabularies
 from ..data import Vocabulary
-from ..model_folder.description import locate, read_description
+from ..model_folder.description import read_description
+from ..model_folder.location import locate
 from ..nn import (
     UNKNOWN,
     EncoderParts,

@@ -1,0 +1,35 @@
+"""Find the folder of a model: a path, the best model of a training run, or a bundled model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..files import current_path
+from .bundled import bundled_folder, bundled_models
+from .description import DESCRIPTION
+from .model_files import ModelError
+
+__all__ = ["locate"]
+
+
+def locate(path: Path) -> Path:
+    """Return the folder of a model.
+
+    It is `path`; or `path/best` if that is a training run; or, if nothing has this path, the
+    bundled model of this name.
+    """
+    for folder in (current_path(path), current_path(path / "best")):
+        if (folder / DESCRIPTION).is_file():
+            return folder
+    if not path.exists():
+        bundled = bundled_folder(str(path))
+        if bundled is not None:
+            return bundled
+        names = ", ".join(model.name for model in bundled_models())
+        raise ModelError(
+            f"{path}: there is no such folder; expected the folder of a model, with {DESCRIPTION}, "
+            f"or the name of a bundled model: {names}"
+        )
+    if not path.is_dir():
+        raise ModelError(f"{path}: expected the folder of a model, found a file")
+    raise ModelError(f"{path}: holds no model; expected {DESCRIPTION} in it, or best/{DESCRIPTION}")
