@@ -97,6 +97,16 @@ def test_sentences_of_different_lengths():
     mask = torch.arange(12) < torch.tensor(sizes).unsqueeze(1)
     expected = bcrf.tune_transition_bias(logits, rows, LABELS, mask=mask)
     assert bcrf.tune_transition_bias(matrices, rows, LABELS) == expected
+    ids = [torch.tensor([LABELS.index(x) for x in row]) for row in rows]
+    assert bcrf.tune_transition_bias(matrices, ids, LABELS) == expected
+
+
+def test_one_sentence_without_a_batch_axis():
+    logits, gold = development_data(7, 3.0, sentences=1, n=60)
+    expected = bcrf.tune_transition_bias(logits, gold, LABELS)
+    ids = [LABELS.index(x) for x in gold[0]]
+    for own in (gold[0], ids, torch.tensor(ids)):
+        assert bcrf.tune_transition_bias(logits[0], own, LABELS) == expected
 
 
 def test_biases_move_along_the_trade_off():
@@ -137,7 +147,8 @@ def test_an_unreachable_precision_is_warned_of():
         ([["O", 1]], TypeError, "gold, sentence 0, position 1: expected a label, got 1"),
         (torch.tensor([[0, 2]]), ValueError, r"gold, sentence 0, position 1: 2 is not in 0..1"),
         (torch.tensor([[0.0, 1.0]]), TypeError, "gold must be labels or integers"),
-        (torch.tensor([[0, 1, 1]]), ValueError, "mask must be"),
+        (torch.tensor([[0, 1, 1]]), ValueError, "gold, sentence 0: expected 2 numbers.* got 3"),
+        (torch.zeros(2, 2, dtype=torch.int64), ValueError, "logits have 1, gold has 2"),
     ],
 )
 def test_bad_gold_is_located(gold, kind, message):

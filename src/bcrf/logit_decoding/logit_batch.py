@@ -13,7 +13,7 @@ from torch import Tensor
 from ..layers.masks import Layout, kept_positions
 from .label_set import LabelSet
 
-__all__ = ["LogitBatch"]
+__all__ = ["LogitBatch", "logit_matrices"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +94,14 @@ class LogitBatch:
         return f"sentence {sentence}, position {self.layout.position(sentence, position)}"
 
 
+def logit_matrices(logits: Any) -> list[Tensor]:
+    """Return the logits of each sentence, [n_b, T], in any form that `decode_logits` takes."""
+    if _is_list_of_matrices(logits):
+        return [_as_tensor(f"logits[{index}]", matrix) for index, matrix in enumerate(logits)]
+    scores = _as_tensor("logits", logits)
+    return [scores] if scores.dim() == 2 else list(scores)
+
+
 def _as_tensor(name: str, value: Any) -> Tensor:
     """Return a tensor, a numpy array or a nested list as a tensor."""
     if isinstance(value, Tensor):
@@ -121,7 +129,7 @@ def _padded(logits: Sequence[Any], mask: Any, num_tags: int) -> tuple[Tensor, Te
     Args:
         mask: a list of rows [n_b]; None: all positions are kept.
     """
-    matrices = [_as_tensor(f"logits[{index}]", matrix) for index, matrix in enumerate(logits)]
+    matrices = logit_matrices(logits)
     for index, matrix in enumerate(matrices):
         if matrix.shape[1] != num_tags:
             raise ValueError(

@@ -12,11 +12,12 @@ from torch import Tensor
 
 from ..chain import PAD
 from ..checks import check_number
+from ..layers.masks import kept_positions
 from ..spans import Score, find_spans
 from ..tag_schemes import parse_label
 from .decode import best_tags
 from .label_set import LabelSet
-from .logit_batch import LogitBatch
+from .logit_batch import LogitBatch, logit_matrices
 from .span_probability import FoundSpans, find_tagged_spans
 from .transition_bias import TransitionBias, transition_scores
 
@@ -196,8 +197,8 @@ def _is_text(gold: Any) -> bool:
     """Whether `gold` is a list of str or a list of lists of str, or has no label."""
     if not isinstance(gold, list | tuple):
         return False
-    first = next((row for row in gold if isinstance(row, str) or len(row)), "")
-    return isinstance(first, str) or isinstance(first[0], str)
+    labels = [x for row in gold for x in (row if isinstance(row, list | tuple) else [row])]
+    return not labels or any(isinstance(label, str) for label in labels)
 
 
 def _check_gold(name: object, place: str, types: Mapping[str, int]) -> None:
@@ -218,24 +219,40 @@ def _read_ids(
     logits: Any, gold: Any, mask: Any, labels: LabelSet
 ) -> tuple[LogitBatch, list[list[str]]]:
     """Return the batch without the positions of gold index -100, and the names of the others."""
-    ids = gold if isinstance(gold, Tensor) else torch.tensor(gold)
-    if ids.dtype is torch.bool or ids.is_floating_point() or ids.is_complex():
-        raise TypeError(f"gold must be labels or integers, got {ids.dtype}")
-    ids = ids.cpu()
-    keep = ids != PAD
-    if mask is not None:
-        given = torch.as_tensor(mask).cpu()
-        if given.shape != ids.shape:
-            raise ValueError(f"mask is {list(given.shape)}, gold is {list(ids.shape)}")
-        keep = keep & (given != 0)
-    batch = LogitBatch.read(logits, keep, labels)
-    ids, keep = (x.unsqueeze(0) if x.dim() == 1 else x for x in (ids, keep))
-    bad = keep & ((ids < 0) | (ids >= labels.num_tags))
-    if bool(bad.any()):
-        sentence, position = bad.nonzero()[0].tolist()
+    rows, matrices = _rows(gold), logit_matrices(logits)
+    masks = [torch.ones(len(matrix)) for matrix in matrices] if mask is None else _rows(mask)
+    if not len(rows) == len(masks) == len(matrices):
         raise ValueError(
-            f"gold, sentence {sentence}, position {position}: {int(ids[sentence, position])} is "
-            f"not in 0..{labels.num_tags - 1}; expected the index of a label, or -100"
+            f"expected the same number of sentences in all arguments: logits have {len(matrices)}, "
+            f"gold has {len(rows)}" + ("" if mask is None else f", mask has {len(masks)}")
         )
-    pairs = zip(ids, keep, strict=True)
-    return batch, [[labels.labels[tag] for tag in row[kept].tolist()] for row, kept in pairs]
+    names: list[list[str]] = []
+    keep = []
+    for sentence, (ids, given) in enumerate(zip(rows, masks, strict=True)):
+        size = len(matrices[sentence])
+        if ids.dtype is torch.bool or ids.is_floating_point() or ids.is_complex():
+            raise TypeError(f"gold must be labels or integers, got {ids.dtype}")
+        for name, row in (("gold", ids), ("mask", given)):
+            if len(row) != size:
+                raise ValueError(
+                    f"{name}, sentence {sentence}: expected {size} numbers, one for each position, "
+                    f"got {len(row)}"
+                )
+        kept = kept_positions(given, (size,), "[n]", given.device).cpu() & (ids != PAD)
+        bad = kept & ((ids < 0) | (ids >= labels.num_tags))
+        if bool(bad.any()):
+            position = int(bad.nonzero()[0])
+            raise ValueError(
+                f"gold, sentence {sentence}, position {position}: {int(ids[position])} is not in "
+                f"0..{labels.num_tags - 1}; expected the index of a label, or -100"
+            )
+        names.append([labels.labels[tag] for tag in ids[kept].tolist()])
+        keep.append(kept)
+    return LogitBatch.read(matrices, keep, labels), names
+
+
+def _rows(values: Any) -> list[Tensor]:
+    """Return the rows of a matrix, or of a list of rows; one row is a matrix of one row."""
+    rows = [x.cpu() if isinstance(x, Tensor) else torch.tensor(x) for x in values]
+    rows = [torch.stack(rows)] if rows and not rows[0].dim() else rows
+    return [row if len(row) else row.to(torch.int64) for row in rows]  # [] has no type
