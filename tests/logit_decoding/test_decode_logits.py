@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import bcrf
-from bcrf.logit_decoding import messages
+from bcrf.logit_decoding import decode, messages
 from bcrf.logit_decoding.label_set import LabelSet
 from tests.logit_decoding.label_oracle import best_and_probabilities
 
@@ -101,6 +101,18 @@ def test_a_label_that_is_forced_late_keeps_its_small_probability():
     logits[-1, 2] = -math.inf  # and it must be B in the end
     (spans,) = bcrf.decode_logits(logits, labels).spans
     assert spans == [bcrf.LabeledSpan(0, 200, "B", pytest.approx(1.0))]
+
+
+def test_forbidden_transitions_may_keep_paths_apart_for_long():
+    """Halfway, one of two equal paths is less probable than the smallest double."""
+    labels = ["O", "B-A", "I-A", "B-B", "I-B"]
+    logits = torch.zeros(300, 5, dtype=torch.float64)
+    logits[:150, 3:] = logits[150:, 1:3] = -20.0
+    logits[:, 0], logits[0, 1] = -40.0, 0.5
+    pair = torch.full((5, 5), -math.inf)
+    pair[1, 2] = pair[2, 2] = pair[3, 4] = pair[4, 4] = pair[0, 0] = 0.0
+    (spans,) = bcrf.decode_logits(logits, labels, transition_bias=pair).spans
+    assert spans == [bcrf.LabeledSpan(0, 300, "A", pytest.approx(1 / (1 + math.exp(-0.5))))]
 
 
 # ------------------------------------------------------------------- long inputs, cut into chunks
@@ -268,14 +280,19 @@ def test_random_batches_agree_with_single_sentences():
         torch.testing.assert_close(found.score[b], alone.score[0])
 
 
-def test_without_compiled_kernels_nothing_changes(monkeypatch):
+@pytest.mark.parametrize("window", [1, 6, 19, 4096])
+def test_without_compiled_kernels_nothing_changes(window, monkeypatch):
+    """Long sentences are then decoded in windows."""
     labels = LABELS["BIOES"]
     torch.manual_seed(9)
-    logits = torch.randn(3, 20, 5)
-    expected = bcrf.decode_logits(logits, labels)
+    logits = torch.randn(5, 20, 5)
+    mask = torch.arange(20) < torch.tensor([[20], [19], [0], [1], [7]])
+    expected = bcrf.decode_logits(logits, labels, mask=mask, transition_bias=BIAS)
     monkeypatch.setattr(bcrf.kernels.native, "UNAVAILABLE", "for this test")
-    found = bcrf.decode_logits(logits, labels)
+    monkeypatch.setattr(decode, "_LONG", window)
+    found = bcrf.decode_logits(logits, labels, mask=mask, transition_bias=BIAS)
     assert found.labels == expected.labels
+    assert torch.equal(found.tags, expected.tags)
     torch.testing.assert_close(found.score, expected.score)
 
 
@@ -332,6 +349,15 @@ def test_a_sentence_without_a_legal_sequence_is_named(checks):
         bcrf.set_checks(checks),
         pytest.raises(ValueError, match=r"sentence 1 has no (path|legal)"),
     ):
+        bcrf.decode_logits(logits, ["O", "B-X", "I-X"])
+
+
+def test_a_long_sentence_without_a_legal_sequence_is_named(monkeypatch):
+    logits = torch.zeros(2, 9, 3)
+    logits[1, 4, :2] = logits[1, 3, 1:] = -math.inf  # I-X after O
+    monkeypatch.setattr(bcrf.kernels.native, "UNAVAILABLE", "for this test")
+    monkeypatch.setattr(decode, "_LONG", 3)
+    with pytest.raises(ValueError, match="sentence 1: the sentence has no path left"):
         bcrf.decode_logits(logits, ["O", "B-X", "I-X"])
 
 

@@ -35,9 +35,10 @@ _MOST_NUMBERS = 1 << 23
 _TABLE_CLASSES = 32
 # exp(-700) is the smallest number that float64 holds with full precision.
 _SMALLEST_EXPONENT = 700.0
-# Two paths can meet after three positions in any scheme with O: they end their spans and begin the
-# same one. So two entries of a product differ by the scores of at most six positions.
-_POSITIONS_TO_MEET = 6
+# In a scheme with O, two paths can meet after three positions: they end their spans and begin the
+# same one. So two numbers of a product differ by the scores of at most six positions, and a product
+# that is not normalized yet by those of seven.
+_POSITIONS_TO_MEET = 7
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ class TagClasses:
         both = torch.cat([scores, continues.to(scores.dtype)], 1)
         rows, of_tag = torch.unique(both, dim=0, return_inverse=True)
         size = scores.shape[1]
+        if len(rows) == size:
+            return TagClasses(torch.arange(size), scores, continues)
         return TagClasses(of_tag, rows[:, :size].contiguous(), rows[:, size:] > 0)
 
     @property
@@ -82,7 +85,7 @@ class Messages(NamedTuple):
     scale: Tensor
 
 
-def compute_messages(unary: Tensor, classes: TagClasses, has_outside: bool) -> Messages:
+def compute_messages(unary: Tensor, classes: TagClasses, paths_meet: bool) -> Messages:
     """Return the messages of a chain.
 
     Products of probabilities are quick. If one of them may underflow, all is computed with
@@ -90,12 +93,12 @@ def compute_messages(unary: Tensor, classes: TagClasses, has_outside: bool) -> M
 
     Args:
         unary: float64 [N, S]; positions 0 and N - 1 are boundaries.
-        has_outside: whether the tag scheme has O.
+        paths_meet: whether the tag scheme has O, and all its legal transitions are allowed.
     """
     n, most = len(unary), max(1, _MOST_NUMBERS // classes.rows.numel())
     length = max(_SHORTEST_CHUNK, math.ceil(math.sqrt(n)), -(-n // most))
     chunks = -(-n // length)
-    in_log_space = not (has_outside and _is_bounded(unary, classes.rows))
+    in_log_space = not (paths_meet and _is_bounded(unary, classes.rows))
     padding = unary[:1].expand(chunks * length - n, -1)  # more boundaries
     padded = torch.cat([unary, padding])
     ops = _Operations(in_log_space, classes)
@@ -127,6 +130,7 @@ class _Operations:
             self.rows, self.member = rows.exp(), member
         self.rows_back = self.rows.mT.contiguous()
         self.of_tag = classes.of_tag
+        self.all_distinct = len(rows) == rows.shape[1]  # then class and tag are the same
         self.arcs: Tensor | None = None  # [S, r * r], the arcs from class to class of each tag
         size, num_tags = rows.shape
         if not in_log_space and size <= _TABLE_CLASSES and 3 * size <= 2 * num_tags:
@@ -148,7 +152,8 @@ class _Operations:
 
     def forward(self, x: Tensor, weights: Tensor) -> Tensor:
         """Return the forward messages [..., r] after one more position with `weights` [..., S]."""
-        return self.product(self.weighted(self.product(x, self.rows), weights), self.member)
+        by_tag = self.weighted(self.product(x, self.rows), weights)
+        return by_tag if self.all_distinct else self.product(by_tag, self.member)
 
     def extended(self, product: Tensor, weights: Tensor) -> Tensor:
         """Return products [C, r, r] extended by one more position with `weights` [C, S]."""

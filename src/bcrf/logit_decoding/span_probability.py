@@ -70,8 +70,9 @@ def span_log_probabilities(
     unary, tags_flat, offset = _one_chain(batch, tags)
     pair, continues = _with_boundary(labels, scores)
     classes = TagClasses.of(pair, continues)
-    has_outside = bool((~labels.in_span).any())
-    messages = compute_messages(unary, classes, has_outside)
+    has_outside = not bool(labels.in_span.all())
+    all_allowed = bool((scores.pair[labels.structure.follow] > -math.inf).all())
+    messages = compute_messages(unary, classes, has_outside and all_allowed)
 
     first, last = offset[spans.sentence] + spans.first, offset[spans.sentence] + spans.last
     breaks = classes.rows.masked_fill(classes.continues, -math.inf)  # [r, S]
