@@ -25,7 +25,7 @@ from torch import Tensor
 
 from ..numerics.logspace import log_matmul
 
-__all__ = ["Messages", "TagClasses", "compute_messages"]
+__all__ = ["ChainMessages", "TagClasses", "compute_messages"]
 
 _SHORTEST_CHUNK = 16
 # The products of all chunks have at most this many numbers (64 MB) at a time.
@@ -71,7 +71,7 @@ class TagClasses:
         return torch.nn.functional.one_hot(self.of_tag, len(self.rows)).to(self.rows.dtype)
 
 
-class Messages(NamedTuple):
+class ChainMessages(NamedTuple):
     """Logarithms of the messages after each position; each vector has its own scale.
 
     Attributes:
@@ -85,7 +85,7 @@ class Messages(NamedTuple):
     scale: Tensor
 
 
-def compute_messages(unary: Tensor, classes: TagClasses, paths_meet: bool) -> Messages:
+def compute_messages(unary: Tensor, classes: TagClasses, paths_meet: bool) -> ChainMessages:
     """Return the messages of a chain.
 
     Products of probabilities are quick. If one of them may underflow, all is computed with
@@ -104,7 +104,7 @@ def compute_messages(unary: Tensor, classes: TagClasses, paths_meet: bool) -> Me
     ops = _Operations(in_log_space, classes)
     weights = padded if in_log_space else padded.exp_()
     found = _messages(weights.view(chunks, length, -1), ops)
-    return Messages(*(x.flatten(0, 1)[:n] for x in found))
+    return ChainMessages(*(x.flatten(0, 1)[:n] for x in found))
 
 
 def _is_bounded(unary: Tensor, rows: Tensor) -> bool:
