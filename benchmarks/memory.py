@@ -7,9 +7,6 @@ Peak memory is a property of a process, so every system is measured in a new pro
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import gc
 import json
 import os
 import subprocess
@@ -18,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from measurement.process_memory import peak_memory
+from measurement.process_memory import peak_memory, reset_peak
 from measurement.timer import SamplingPlan, Timing, interleave, torch_threads
 
 from .cases import LINEAR, BenchmarkCase, make_problem
@@ -43,20 +40,9 @@ def peak_added(system: str, case: BenchmarkCase = LONG) -> int:
         call = SYSTEMS[system].prepare(problem, "loss")
         if not callable(call):
             raise RuntimeError(call)
-        before = _reset_peak()
+        before = reset_peak()
         call()
     return max(0, peak_memory() - before)
-
-
-def _reset_peak() -> int:
-    """Reset the peak to the present size of the process, if the system can; return the peak."""
-    gc.collect()
-    # Memory that was freed but kept by the allocator would be reused without raising the peak.
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-    return peak_memory()
 
 
 def memory(systems: tuple[str, ...] = MEMORY_SYSTEMS) -> Iterator[dict[str, Any]]:

@@ -31,6 +31,14 @@ if typing.TYPE_CHECKING:
     from .inference.viterbi import viterbi  # mypy takes `bcrf.inference.viterbi` for the module
     from .kernels import backends
     from .layers import CRF, BregmanCRF, ChainLayer, ExactCRF, MeanFieldCRF, TokenSoftmax
+    from .logit_decoding import (
+        DecodedLogits,
+        LabeledSpan,
+        TransitionBias,
+        TunedBias,
+        decode_logits,
+        tune_transition_bias,
+    )
     from .losses import loss, partial_loss
     from .structure import Structure
     from .tagger import Tagger
@@ -43,8 +51,10 @@ __all__ = [
     "BregmanCRF",
     "CertifiedTags",
     "ChainLayer",
+    "DecodedLogits",
     "ExactCRF",
     "ForwardBackward",
+    "LabeledSpan",
     "LinearChain",
     "MeanField",
     "MeanFieldCRF",
@@ -53,11 +63,14 @@ __all__ = [
     "Structure",
     "Tagger",
     "TokenSoftmax",
+    "TransitionBias",
+    "TunedBias",
     "Unstructured",
     "__version__",
     "backends",
     "certified_decode",
     "decode",
+    "decode_logits",
     "entropy",
     "k_best",
     "kl",
@@ -66,6 +79,7 @@ __all__ = [
     "partial_loss",
     "sample",
     "set_checks",
+    "tune_transition_bias",
     "viterbi",
 ]
 
@@ -77,6 +91,7 @@ _CORE = (
     "inference",
     "kernels",
     "layers",
+    "logit_decoding",
     "losses",
     "numerics",
     "structure",

@@ -19,7 +19,7 @@ from .compat.private_torch import in_transform, register_pytree_node
 from .numerics.static_trimming import ReachableTags
 from .tag_schemes import OUTSIDE, ParsedLabel, TagScheme
 
-__all__ = ["Structure"]
+__all__ = ["Structure", "checked_labels"]
 
 # The number of labels that a repr shows; large tag sets have hundreds.
 _SHOWN_LABELS = 8
@@ -85,7 +85,7 @@ class Structure:
             raise ValueError(f"start, end and follow must agree on the number of tags: {found}")
         first = next(iter(masks.values()))
         tags = first.shape[0]
-        names = None if labels is None else _check_labels(labels)
+        names = None if labels is None else checked_labels(labels)
         if names is not None and len(names) != tags:
             raise ValueError(
                 f"labels: expected one label for each of {tags} tags, got {len(names)}"
@@ -141,7 +141,7 @@ class Structure:
             ('O', 'B-PER', 'I-PER')
         """
         rules = TagScheme.named(scheme)
-        names = _check_labels(labels)
+        names = checked_labels(labels)
         parsed = _parse_labels(names, scheme, rules)
         start = [allow_partial_start or rules.may_follow(OUTSIDE, tag) for tag in parsed]
         end = [allow_partial_end or rules.may_follow(tag, OUTSIDE) for tag in parsed]
@@ -253,7 +253,7 @@ class Structure:
 _MASKS = ("start", "end", "follow")
 
 
-def _check_labels(labels: Any) -> tuple[str, ...]:
+def checked_labels(labels: Any) -> tuple[str, ...]:
     """Return the labels in the order of the tag ids."""
     if isinstance(labels, Mapping):
         labels = _in_order_of_ids(labels)

@@ -16,13 +16,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+from ...spans import Span, encode_spans, find_spans
 from ..data import Sentence
 from .checking import Report, check, check_gold_labels
 from .ner import Ner
 from .pos import Pos
 from .repair import Repaired, repair_all
 from .segmentation import CharacterExample, Segmentation
-from .spans import Span, encode_spans, find_spans
 from .task import NO_TAG, Example, Metric, Task
 from .tokenization import TextExample, Tokenization, WordPlaces
 

@@ -8,50 +8,13 @@ tests compare the numbers with seqeval and nervaluate.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Sequence
 from typing import ClassVar
 
-from .spans import Span, find_spans
+from ...spans import Score, Span, find_spans, share
 from .task import Example, Metric
 
-__all__ = ["Accuracy", "MentionF1", "Score"]
-
-
-@dataclass(slots=True)
-class Score:
-    """Counts for precision, recall and F1. As in conlleval, a score without items is 0."""
-
-    correct: int = 0
-    predicted: int = 0
-    gold: int = 0
-
-    def add(self, gold: Iterable[object], predicted: Iterable[object]) -> None:
-        """Count the gold and the predicted items of one sentence; neither may repeat an item."""
-        gold_items, predicted_items = set(gold), set(predicted)
-        self.correct += len(gold_items & predicted_items)
-        self.predicted += len(predicted_items)
-        self.gold += len(gold_items)
-
-    @property
-    def precision(self) -> float:
-        return _share(self.correct, self.predicted)
-
-    @property
-    def recall(self) -> float:
-        return _share(self.correct, self.gold)
-
-    @property
-    def f1(self) -> float:
-        return _share(2 * self.correct, self.predicted + self.gold)
-
-    def named(self, suffix: str = "") -> dict[str, float]:
-        """Return the three scores by name; `suffix` is appended to each name."""
-        return {
-            f"f1{suffix}": self.f1,
-            f"precision{suffix}": self.precision,
-            f"recall{suffix}": self.recall,
-        }
+__all__ = ["Accuracy", "MentionF1"]
 
 
 class Accuracy(Metric):
@@ -78,7 +41,7 @@ class Accuracy(Metric):
     def result(self) -> dict[str, float]:
         count = self._count
         result: dict[str, float] = {
-            "accuracy": _share(count["correct"], count["tokens"]),
+            "accuracy": share(count["correct"], count["tokens"]),
             "tokens": count["tokens"],
         }
         if self._known is not None:
@@ -125,7 +88,3 @@ def _check_length(example: Example, labels: Sequence[str]) -> None:
 
 def _of_type(spans: list[Span], span_type: str) -> list[Span]:
     return [span for span in spans if span.type == span_type]
-
-
-def _share(part: int, whole: int) -> float:
-    return part / whole if whole else 0.0

@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import ClassVar
 
+from ...spans import Span, encode_spans, find_spans, iterate_spans
 from ...structure import Structure
 from ...tag_schemes import SCHEMES, format_label, parse_label
 from ..data import DataError, Sentence
@@ -21,7 +22,6 @@ from .partial_labels import (
     split_at_random,
 )
 from .scheme_detection import LabelRules, describe_violation, detect_scheme
-from .spans import Span, encode_spans, find_spans, iterate_spans
 from .task import Example, Metric, WordTask
 
 __all__ = ["Ner"]

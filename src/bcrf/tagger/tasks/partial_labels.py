@@ -8,9 +8,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 
+from ...spans import Span
 from ...tag_schemes import normalize_label
 from ..data import Sentence
-from .spans import Span
 
 __all__ = [
     "READINGS",

@@ -23,12 +23,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ...spans import Score, Span, encode_spans, find_spans, iterate_spans
 from ...structure import Structure
 from ...tag_schemes import SCHEMES
 from ..data import ComputedSequence, DataError, Sentence, Word, format_named, surface
-from .metrics import Score
 from .pos import check_pos_column, read_pos_tags
-from .spans import Span, encode_spans, find_spans, iterate_spans
 from .task import NO_TAG, Example, Metric, Task
 
 __all__ = ["CharacterExample", "Segmentation", "WordF1"]

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ...spans import Span
 from ...structure import Structure
 from ..data import (
     ComputedSequence,
@@ -22,7 +23,6 @@ from ..data import (
     gaps_after,
     surface,
 )
-from .spans import Span
 
 __all__ = ["NO_TAG", "Example", "Metric", "Task", "WordTask"]
 

@@ -20,11 +20,11 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from ...spans import Score
 from ...structure import Structure
 from ..data import Sentence, Word, annotated_text, format_named
 from .augmentation import LabeledText, augmented, cut_at_sentences
 from .characters import CharacterKind, KindReader, with_plain_spaces
-from .metrics import Score
 from .task import Example, Metric, Task
 
 __all__ = ["TextExample", "Tokenization", "TokenizationF1", "WordPlaces"]

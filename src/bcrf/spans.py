@@ -1,4 +1,4 @@
-"""Convert label sequences to typed spans of tokens, and back, for all tag schemes.
+"""Convert label sequences to typed spans of tokens, and back; count how many spans are right.
 
 Mentions (IOB1, IOB2, BIOES) and words (BIES) share this code. Labels are those of
 `bcrf.tag_schemes`: `O`, `B-PER`, `S-NOUN`.
@@ -7,11 +7,12 @@ Mentions (IOB1, IOB2, BIOES) and words (BIES) share this code. Labels are those 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...tag_schemes import TagScheme, format_label, parse_label
+from .tag_schemes import TagScheme, format_label, parse_label
 
-__all__ = ["Span", "encode_spans", "find_spans", "iterate_spans"]
+__all__ = ["Score", "Span", "encode_spans", "find_spans", "iterate_spans", "share"]
 
 
 class Span(NamedTuple):
@@ -89,3 +90,44 @@ def encode_spans(spans: Iterable[Span], length: int, scheme: str) -> list[str]:
             f"because {scheme} has no label for a token outside all spans"
         )
     return labels
+
+
+@dataclass(slots=True)
+class Score:
+    """Counts for precision, recall and F1. As in conlleval, a score without items is 0."""
+
+    correct: int = 0
+    predicted: int = 0
+    gold: int = 0
+
+    def add(self, gold: Iterable[object], predicted: Iterable[object]) -> None:
+        """Count the gold and the predicted items of one sentence; neither may repeat an item."""
+        gold_items, predicted_items = set(gold), set(predicted)
+        self.correct += len(gold_items & predicted_items)
+        self.predicted += len(predicted_items)
+        self.gold += len(gold_items)
+
+    @property
+    def precision(self) -> float:
+        return share(self.correct, self.predicted)
+
+    @property
+    def recall(self) -> float:
+        return share(self.correct, self.gold)
+
+    @property
+    def f1(self) -> float:
+        return share(2 * self.correct, self.predicted + self.gold)
+
+    def named(self, suffix: str = "") -> dict[str, float]:
+        """Return the three scores by name; `suffix` is appended to each name."""
+        return {
+            f"f1{suffix}": self.f1,
+            f"precision{suffix}": self.precision,
+            f"recall{suffix}": self.recall,
+        }
+
+
+def share(part: int, whole: int) -> float:
+    """Return part / whole; 0 if there is nothing."""
+    return part / whole if whole else 0.0
