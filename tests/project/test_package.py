@@ -44,6 +44,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("tagger.report",),
     ("tagger.training",),
     ("tagger.fetching",),
+    ("huggingface",),
     ("cli",),
     ("__main__",),
 ]
