@@ -37,9 +37,12 @@ SCHEMES = {
 
 def enumerated(layer: bcrf.ChainLayer, scores: torch.Tensor, labels: list[str]) -> dict:
     """Return the probability of each mention: a sum over all tag sequences."""
+    sequences = torch.tensor(list(itertools.product(range(len(labels)), repeat=len(scores))))
+    copies = scores.expand(len(sequences), -1, -1)
     found: dict = {}
-    for tags in itertools.product(range(len(labels)), repeat=len(scores)):
-        p = float(layer.sequence_probability(scores.unsqueeze(0), torch.tensor([tags]))[0])
+    for tags, p in zip(
+        sequences.tolist(), layer.sequence_probability(copies, sequences).tolist(), strict=True
+    ):
         for span in find_spans([labels[tag] for tag in tags]):
             found[span] = found.get(span, 0.0) + p
     return found

@@ -228,10 +228,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path):
 
     whole = trainer("whole")
     whole.train()
-    first = trainer("halved")
-    for name in ("checkpoint-2", "checkpoint-4"):
-        assert (tmp_path / "whole" / name / "model.safetensors").exists()
-    first.train()
+    assert (tmp_path / "whole" / "checkpoint-4" / "model.safetensors").exists()
     resumed = trainer("halved")
     resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-4"))
     assert resumed.state.global_step == whole.state.global_step == 8
@@ -240,7 +237,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("layer", ["crf", "bregman"])
 def test_a_compiled_model_gives_the_same(layer):
     model = make_model(layer=layer)
     inputs = batch()

@@ -152,8 +152,8 @@ class CRFTokenClassificationConfig(PreTrainedConfig):  # type: ignore[misc]
         Example:
             >>> from transformers import BertConfig
             >>> from bcrf.huggingface import CRFTokenClassificationConfig
-            >>> CRFTokenClassificationConfig(BertConfig(), ["X", "Y"], layer="softmax").make_layer()
-            TokenSoftmax(num_tags=2, solver=Unstructured(), decoder='constrained_mbr')
+            >>> CRFTokenClassificationConfig(BertConfig(), ["X", "Y"], layer="crf").make_layer()
+            ExactCRF(num_tags=2, solver=ForwardBackward(parallel=False, backend='auto'))
         """
         make: Callable[..., ChainLayer] = _LAYERS[self.layer]
         chosen: dict[str, object] = {}
