@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["fill_missing_parameters", "warn_of_absurd_parameters"]
 
 ABSURD = 1e6
-"""Trained transition scores are below 100; memory that was never written holds any number."""
+"""Training does not lead to such scores, but memory that was never written may hold them."""
 
 
 def fill_missing_parameters(parameters: list[nn.Parameter]) -> None:

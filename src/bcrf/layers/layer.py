@@ -220,7 +220,7 @@ class ChainLayer(nn.Module):
 
     @property
     def _is_hf_initialized(self) -> bool:
-        """Whether transformers has initialised this layer. It sets this attribute; see there."""
+        """Whether transformers has visited this layer; setting it draws missing parameters."""
         return bool(self.__dict__.get("_visited_by_transformers", False))
 
     @_is_hf_initialized.setter

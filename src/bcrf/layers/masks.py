@@ -191,9 +191,8 @@ def batch_layout(
 
 def _check_first(keep: Tensor) -> None:
     """Raise if the first position of a sentence is removed; pytorch-crf raises, too."""
-    first = keep[:, 0]
-    if checks_enabled(keep) and not bool(first.all()):
-        sentence = int((~first).nonzero()[0])
+    if checks_enabled(keep) and not bool(keep[:, 0].all()):
+        sentence = int((~keep[:, 0]).nonzero()[0])
         raise ValueError(
             f"sentence {sentence}: the mask removes the first position, which pytorch-crf does not "
             "accept; bcrf.ExactCRF does"
