@@ -1,7 +1,10 @@
-"""Train a Hugging Face model with a Bregman CRF head: `python examples/huggingface_head.py`.
+"""Put a Bregman CRF into your own Hugging Face model: `python examples/huggingface_head.py`.
+
+If you need no class of your own, `bcrf.huggingface.CRFForTokenClassification` is such a model.
 
 The encoder is a tiny BERT with random weights and its own vocabulary, so nothing is downloaded. For
-a real model, change only `tokenizer` and `config`; `from_pretrained` works as usual.
+a real model, change only `tokenizer` and `config`; `from_pretrained` works as usual, and the head
+initialises itself if the checkpoint has none.
 
 The tokenizer cuts words into pieces. The first piece of a word has the label of the word, and all
 other pieces have the label -100. The head removes these pieces, so adjacent positions are words.
@@ -14,6 +17,7 @@ from transformers import BertConfig, BertModel, BertPreTrainedModel, PreTrainedT
 from transformers.modeling_outputs import TokenClassifierOutput
 
 import bcrf
+from bcrf.huggingface import CRFDataCollator, encode_words
 
 LABELS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 SENTENCES = [
@@ -42,16 +46,9 @@ class BertForBregmanTagging(BertPreTrainedModel):
         self.bert = BertModel(config, add_pooling_layer=False)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
-        labels = [config.id2label[i] for i in range(config.num_labels)]
-        rules = bcrf.Structure.from_labels(labels, "IOB2")
+        rules = bcrf.Structure.from_labels(config.id2label, "IOB2")
         self.head = bcrf.BregmanCRF(config.num_labels, iterations=10, constraints=rules)
         self.post_init()
-
-    def _init_weights(self, module: nn.Module) -> None:
-        """Initialise the head; `from_pretrained` calls this for modules that a checkpoint lacks."""
-        super()._init_weights(module)
-        if isinstance(module, bcrf.ChainLayer):
-            module.reset_parameters()
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor | None = None
@@ -66,17 +63,13 @@ class BertForBregmanTagging(BertPreTrainedModel):
 
 def encode(tokenizer: PreTrainedTokenizerFast) -> tuple[dict[str, Tensor], Tensor]:
     """Return the batch, and labels [B, n] that are -100 except at the first piece of a word."""
-    words = [text.split() for text, _ in SENTENCES]
-    batch = tokenizer(words, is_split_into_words=True, padding=True, return_tensors="pt")
-    labels = torch.full_like(batch["input_ids"], -100)
-    for row, (_, tags) in enumerate(SENTENCES):
-        word_labels = [LABELS.index(tag) for tag in tags.split()]
-        previous_word = None
-        for i, word in enumerate(batch.word_ids(row)):
-            if word is not None and word != previous_word:
-                labels[row, i] = word_labels[word]
-            previous_word = word
-    return {name: batch[name] for name in ("input_ids", "attention_mask")}, labels
+    label2id = {label: tag for tag, label in enumerate(LABELS)}
+    rows = [
+        encode_words(tokenizer, text.split(), tags.split(), label2id=label2id)
+        for text, tags in SENTENCES
+    ]
+    batch = CRFDataCollator(tokenizer)(rows)
+    return {name: batch[name] for name in ("input_ids", "attention_mask")}, batch["labels"]
 
 
 def main() -> None:

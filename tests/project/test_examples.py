@@ -107,6 +107,7 @@ def test_documented_names_have_an_example(name: str) -> None:
         "bcrf.tagger.report",
         "bcrf.tagger.training",
         "bcrf.tagger.fetching",
+        "bcrf.huggingface",
     ],
 )
 def test_public_names_are_documented(package: str) -> None:

@@ -46,6 +46,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("tagger.report",),
     ("tagger.training",),
     ("tagger.fetching",),
+    ("huggingface",),
     ("cli",),
     ("__main__",),
 ]

@@ -16,6 +16,7 @@ from ..inference.compiled import CompiledSolver
 from ..losses import loss, partial_loss
 from ..structure import Structure
 from . import probability_methods
+from .initialisation import fill_missing_parameters
 from .masks import PreparedBatch, prepare_batch, raise_located
 from .tag_frequencies import log_frequencies
 from .transitions import (
@@ -145,6 +146,8 @@ class ChainLayer(nn.Module):
         self.constraints = constraints
         register_transition_parameters(self, num_tags, _PARAMETERS, start_end, shared_transitions)
         self.reset_parameters()
+        self._built_on_meta = any(parameter.is_meta for parameter in self.parameters(recurse=False))
+        self._parameters_checked = False
         self.solver = solver
         self.batch_first = batch_first
         self.decoder = decoder
@@ -214,6 +217,17 @@ class ChainLayer(nn.Module):
         for parameter in (self.start_transitions, self.end_transitions, self.transitions):
             if parameter is not None:
                 nn.init.uniform_(parameter, -0.1, 0.1)
+
+    @property
+    def _is_hf_initialized(self) -> bool:
+        """Whether transformers has visited this layer; setting it draws missing parameters."""
+        return bool(self.__dict__.get("_visited_by_transformers", False))
+
+    @_is_hf_initialized.setter
+    def _is_hf_initialized(self, value: bool) -> None:
+        if value and self._built_on_meta:
+            fill_missing_parameters(list(self.parameters(recurse=False)))
+        self.__dict__["_visited_by_transformers"] = value
 
     def init_from_counts(
         self, tag_sequences: Iterable[Sequence[int] | Tensor] | Tensor, smoothing: float = 1.0

@@ -20,6 +20,7 @@ from ..compat.private_torch import must_stay_in_torch
 from ..diagnosis import find_defect
 from ..kernels import native
 from ..structure import Structure
+from .initialisation import warn_of_absurd_parameters
 from .transitions import transition_scores
 
 if TYPE_CHECKING:
@@ -190,14 +191,12 @@ def batch_layout(
 
 def _check_first(keep: Tensor) -> None:
     """Raise if the first position of a sentence is removed; pytorch-crf raises, too."""
-    if checks_enabled(keep):
-        first = keep[:, 0]
-        if not bool(first.all()):
-            sentence = int((~first).nonzero()[0])
-            raise ValueError(
-                f"sentence {sentence}: the mask removes the first position, which pytorch-crf does "
-                f"not accept; bcrf.ExactCRF does"
-            )
+    if checks_enabled(keep) and not bool(keep[:, 0].all()):
+        sentence = int((~keep[:, 0]).nonzero()[0])
+        raise ValueError(
+            f"sentence {sentence}: the mask removes the first position, which pytorch-crf does not "
+            "accept; bcrf.ExactCRF does"
+        )
 
 
 def _compact_positions(keep: Tensor) -> Tensor:
@@ -360,6 +359,8 @@ def prepare_batch(
         and type(emissions) in (Tensor, nn.Parameter)
         and not must_stay_in_torch()
     )
+    if readable and not layer._parameters_checked:
+        warn_of_absurd_parameters(layer)
     shape = emissions.shape[:2]
     if not batch_first:
         emissions = emissions.transpose(0, 1)

@@ -71,16 +71,17 @@ class Frame:
         """The largest number of pieces of a sentence that fit into one window."""
         return self.size - len(self.before) - len(self.after)
 
-    def windows(self, sentences: Sequence[Pieces]) -> Windows:
-        """Return the windows of these sentences; the windows of a sentence overlap by a half.
+    def windows(self, sentences: Sequence[Pieces], overlap: int | None = None) -> Windows:
+        """Return the windows of these sentences.
 
-        The state of a word comes from the window in which its first piece is farthest from an
-        edge. The start and the end of the sentence do not count as edges.
+        Adjacent windows of a sentence share `overlap` pieces; None: about a half of them. The state
+        of a word comes from the window in which its first piece is farthest from an edge. The start
+        and the end of the sentence do not count as edges.
         """
         rows: list[list[int]] = []
         places: list[list[tuple[int, int]]] = []  # (window, column) of each word
         for sentence in sentences:
-            cuts = spans(len(sentence.ids), self.capacity)
+            cuts = spans(len(sentence.ids), self.capacity, overlap)
             chosen = _farthest_from_edges(sentence.first, cuts, len(sentence.ids))
             places.append(
                 [
@@ -99,12 +100,21 @@ class Frame:
         )
 
 
-def spans(total: int, size: int) -> list[tuple[int, int]]:
-    """Return spans of at most `size` that cover 0..total, and overlap by about a half."""
+def spans(total: int, size: int, overlap: int | None = None) -> list[tuple[int, int]]:
+    """Return spans of at most `size` that cover 0..total.
+
+    Adjacent spans overlap by `overlap` (None: about a half), the last two perhaps by more.
+    """
     if not total:
         return []
+    step = (size + 1) // 2 if overlap is None else size - overlap
+    if not 1 <= step <= size:
+        raise ValueError(
+            f"stride must be in 0..{size - 1}, because {size} pieces of the text fit into a "
+            f"window; got {overlap}"
+        )
     last = max(total - size, 0)
-    starts = [*range(0, last, (size + 1) // 2), last]
+    starts = [*range(0, last, step), last]
     return [(start, min(start + size, total)) for start in starts]
 
 
@@ -113,14 +123,28 @@ def _farthest_from_edges(
 ) -> list[int]:
     """Return, for each position, the index of the span in which it is farthest from an edge.
 
-    The ends of the sentence, 0 and `total`, do not count as edges.
+    The ends of the sentence, 0 and `total`, do not count as edges. From span to span, the distance
+    of a position to the left edge falls and that to the right edge rises. So the best span of a
+    position is not before the best span of an earlier position, and one pass finds all of them.
+
+    Args:
+        positions: in ascending order.
     """
-    if len(cuts) <= 1:
-        return [0] * len(positions)
-    position = torch.tensor(positions, dtype=torch.float64).unsqueeze(1)
-    start, stop = torch.tensor(cuts, dtype=torch.float64).unbind(1)
-    left = torch.where(start == 0, math.inf, position - start)
-    right = torch.where(stop == total, math.inf, stop - 1 - position)
-    inside = (position >= start) & (position < stop)
-    distance = torch.where(inside, torch.minimum(left, right), -1.0)
-    return distance.argmax(1).tolist()
+
+    def distance(position: int, number: int) -> float:
+        start, stop = cuts[number]
+        if not start <= position < stop:
+            return -1.0
+        left = math.inf if start == 0 else position - start
+        right = math.inf if stop == total else stop - 1 - position
+        return min(left, right)
+
+    chosen: list[int] = []
+    number = 0
+    for position in positions:
+        while position >= cuts[number][1] or (
+            number + 1 < len(cuts) and distance(position, number + 1) > distance(position, number)
+        ):
+            number += 1
+        chosen.append(number)
+    return chosen

@@ -16,7 +16,17 @@ from .batch import Batch
 from .dropout import Dropout
 from .pieces import Frame, Pieces, Windows
 
-__all__ = ["EncoderParts", "PretrainedEncoder"]
+__all__ = [
+    "EncoderParts",
+    "PretrainedEncoder",
+    "check_fast",
+    "load_module",
+    "refuse_code",
+    "remove_pooler",
+    "special_pieces",
+    "split_into_pieces",
+    "window_frame",
+]
 
 # Window size of encoders whose configuration states no limit.
 _DEFAULT_WINDOW = 512
@@ -67,13 +77,8 @@ class PretrainedEncoder(nn.Module):
                 f"pretrained: expected an encoder, got the encoder-decoder model "
                 f"{module.config.model_type}; choose an encoder such as BERT"
             )
-        if not tokenizer.is_fast:
-            raise ValueError(
-                "pretrained: expected an encoder with a fast tokenizer (tokenizer.json), because "
-                f"{type(tokenizer).__name__} does not tell where words begin"
-            )
-        if getattr(module, "pooler", None) is not None:
-            module.pooler = None  # unused: it summarizes sentences, and would get no gradient
+        check_fast(tokenizer)
+        remove_pooler(module)
         table = module.get_input_embeddings()
         if isinstance(table, nn.Embedding):
             table.sparse = (
@@ -82,7 +87,7 @@ class PretrainedEncoder(nn.Module):
         self.module, self.tokenizer = module, tokenizer
         self.width: int = module.config.hidden_size
         self.dropout = Dropout(dropout)
-        self.frame = _frame(module, tokenizer, window)
+        self.frame = window_frame(module, tokenizer, window)
 
     @classmethod
     def load(cls, name: str, dropout: float = 0.0, window: int | None = None) -> PretrainedEncoder:
@@ -90,14 +95,9 @@ class PretrainedEncoder(nn.Module):
 
         Weights are read from safetensors files only. Code that comes with them is never run.
         """
-        if Path(name).is_dir():
-            refuse_code(Path(name))
-        transformers = _transformers()
+        module = load_module(name)
         with _reported(name):
-            module = _from_pretrained(
-                transformers.AutoModel, name, dtype=torch.float32, use_safetensors=True
-            )
-            tokenizer = _from_pretrained(transformers.AutoTokenizer, name)
+            tokenizer = _from_pretrained(_transformers().AutoTokenizer, name)
         return cls(module, tokenizer, dropout, window)
 
     @classmethod
@@ -117,16 +117,7 @@ class PretrainedEncoder(nn.Module):
 
     def pieces(self, words: Sequence[str]) -> Pieces:
         """Return the pieces of a sentence; a word without pieces becomes the unknown piece."""
-        encoded = _encode(self.tokenizer, words)
-        parts: list[list[int]] = [[] for _ in words]
-        for piece, word in zip(encoded["input_ids"], encoded.word_ids(), strict=True):
-            parts[word].append(piece)
-        ids: list[int] = []
-        first = []
-        for part in parts:
-            first.append(len(ids))
-            ids += part or [self.tokenizer.unk_token_id]
-        return Pieces(tuple(ids), tuple(first))
+        return split_into_pieces(self.tokenizer, words)
 
     def windows(self, sentences: Sequence[Pieces]) -> Windows:
         """Return the windows of a batch of sentences."""
@@ -154,6 +145,56 @@ class PretrainedEncoder(nn.Module):
         return out
 
 
+def load_module(name: str) -> Any:
+    """Load the weights of an encoder from a folder, or by its name from the Hugging Face hub.
+
+    Weights are read from safetensors files only. Code that comes with them is never run.
+    """
+    if Path(name).is_dir():
+        refuse_code(Path(name))
+    transformers = _transformers()
+    with _reported(name):
+        return _from_pretrained(
+            transformers.AutoModel, name, dtype=torch.float32, use_safetensors=True
+        )
+
+
+def remove_pooler(module: Any) -> None:
+    """Remove the pooler of an encoder: it summarizes sentences, and would get no gradient."""
+    if getattr(module, "pooler", None) is not None:
+        module.pooler = None
+
+
+def check_fast(tokenizer: Any) -> None:
+    """Raise unless the tokenizer tells where words begin."""
+    if not tokenizer.is_fast:
+        raise ValueError(
+            "pretrained: expected an encoder with a fast tokenizer (tokenizer.json), because "
+            f"{type(tokenizer).__name__} does not tell where words begin"
+        )
+
+
+def split_into_pieces(tokenizer: Any, words: Sequence[str]) -> Pieces:
+    """Return the pieces of a sentence; a word without pieces becomes the unknown piece."""
+    if not words:
+        return Pieces((), ())
+    encoded = _encode(tokenizer, words)
+    parts: list[list[int]] = [[] for _ in words]
+    for piece, word in zip(encoded["input_ids"], encoded.word_ids(), strict=True):
+        parts[word].append(piece)
+    ids: list[int] = []
+    first = []
+    for word_text, part in zip(words, parts, strict=True):
+        if not part and tokenizer.unk_token_id is None:
+            raise ValueError(
+                f"pretrained: the tokenizer has no piece for the word {word_text!r}, and no piece "
+                "for unknown words"
+            )
+        first.append(len(ids))
+        ids += part or [tokenizer.unk_token_id]
+    return Pieces(tuple(ids), tuple(first))
+
+
 def _encode(tokenizer: Any, words: Sequence[str], special: bool = False) -> Any:
     """Return the pieces of the words, without truncation and padding."""
     try:
@@ -169,23 +210,25 @@ def _encode(tokenizer: Any, words: Sequence[str], special: bool = False) -> Any:
         raise ValueError(f"pretrained: the tokenizer cannot split these words: {error}") from error
 
 
-def _frame(module: Any, tokenizer: Any, window: int | None) -> Frame:
+def window_frame(module: Any, tokenizer: Any, window: int | None) -> Frame:
     """Return the shape of the windows; their size is the smallest of all limits."""
-    bare = _encode(tokenizer, ["a"])["input_ids"]
-    framed = _encode(tokenizer, ["a"], special=True)["input_ids"]
-    start = next(i for i in range(len(framed)) if framed[i : i + len(bare)] == bare)
+    before, after = special_pieces(tokenizer)
     size = min(_window_limits(module, tokenizer), default=_DEFAULT_WINDOW)
     if window is not None:
         if window > size:
             raise ValueError(f"window must be at most {size} for this encoder, got {window}")
         size = window
     padding = tokenizer.pad_token_id
-    return Frame(
-        size,
-        tuple(framed[:start]),
-        tuple(framed[start + len(bare) :]),
-        0 if padding is None else padding,  # padding is masked, so any piece can serve
-    )
+    # Padding is masked, so any piece can serve.
+    return Frame(size, before, after, 0 if padding is None else padding)
+
+
+def special_pieces(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the special pieces before and after every sentence, such as [CLS] and [SEP]."""
+    bare = _encode(tokenizer, ["a"])["input_ids"]
+    framed = _encode(tokenizer, ["a"], special=True)["input_ids"]
+    start = next(i for i in range(len(framed)) if framed[i : i + len(bare)] == bare)
+    return tuple(framed[:start]), tuple(framed[start + len(bare) :])
 
 
 def _window_limits(module: Any, tokenizer: Any) -> list[int]:

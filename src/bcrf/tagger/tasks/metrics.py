@@ -65,7 +65,11 @@ class MentionF1(Metric):
 
     def add(self, example: Example, labels: Sequence[str]) -> None:
         _check_length(example, labels)
-        gold, predicted = find_spans(example.gold()), find_spans(labels)
+        self.add_labels(example.gold(), labels)
+
+    def add_labels(self, gold_labels: Sequence[str], labels: Sequence[str]) -> None:
+        """Count the mentions of a sentence, given by its gold and its predicted labels."""
+        gold, predicted = find_spans(gold_labels), find_spans(labels)
         self._all.add(gold, predicted)
         for span_type in {span.type for span in (*gold, *predicted)}:
             score = self._types.setdefault(span_type, Score())
