@@ -133,7 +133,9 @@ def test_calibration_is_that_of_the_items(taggers, files, reports, task):
     tagger = taggers[task]
     values = []
     examples = tagger.task.annotated(list(read(files[task])))
-    for tagged, example in zip(tagger.tag_examples(examples, items=True), examples, strict=True):
+    for tagged, example in zip(
+        tagger.tag_examples(examples, probabilities=True), examples, strict=True
+    ):
         gold = tagger.task.items(example, example.gold())
         found = tagger.task.items(example, tagged.labels)
         values += [(p, x in gold) for x, p in zip(found, tagged.item_probabilities, strict=True)]
