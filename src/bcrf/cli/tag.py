@@ -240,6 +240,7 @@ def _warn_of_unsplit_words(sentences: Iterable[Sentence], model: str) -> Iterato
                     file=sys.stderr,
                 )
         yield sentence
+        del sentence  # so that a long sentence is freed before the next one is read
 
 
 def _render(tagged: Tagged, format: str | None) -> Iterator[str]:
