@@ -93,6 +93,23 @@ def test_the_tokenizer_can_be_chosen(bundle, model, tokenizer, tmp_path, capfd):
     assert "nowhere: there is no such folder" in capfd.readouterr().err
 
 
+def test_unsplit_words_are_reported_once(bundle, model, tokenizer, tmp_path, capfd):
+    file = tmp_path / "in.txt"
+    file.write_text("J. sings .\nAda sings.\nShe stays.\n")
+    assert main(["tag", str(model), str(file)]) == 0
+    error = capfd.readouterr().err
+    assert f"{file}:2: 'sings.' is tagged as one word" in error
+    assert "--tokenizer" in error
+    assert error.count("warning") == 1
+    for options in (
+        [model, file, "--tokenizer", "whitespace"],
+        [model, file, "--tokenizer", tokenizer],
+        [bundle, file],
+    ):
+        assert main(["tag", *map(str, options)]) == 0
+        assert capfd.readouterr().err == ""
+
+
 def test_lines_can_be_split(bundle, tokenizer, tmp_path, capfd):
     file = tmp_path / "in.txt"
     file.write_text("Ada visited\nTurin\r\nagain. Why not?\n")

@@ -137,7 +137,7 @@ def test_tags_do_not_depend_on_the_temperature(tagger, decoder):
 def test_probabilities_are_those_of_the_scaled_scores(tmp_path, task, monkeypatch):
     tagger = with_temperature(trained(tmp_path, task), 3.0)
     examples = tagger.task.annotated(list(read(write(tmp_path, task))))
-    for tagged in tagger.tag_examples(examples, items=True):
+    for tagged in tagger.tag_examples(examples, probabilities=True):
         part = tagged.example
         with torch.no_grad():
             chain = tagger.chain([tagger.reader(part.tokens)], [tagger.task.permitted_tags(part)])
@@ -146,7 +146,7 @@ def test_probabilities_are_those_of_the_scaled_scores(tmp_path, task, monkeypatc
             tags = [tagger.labels.index(label) for label in tagged.labels]
             expected = law[torch.arange(len(tags)), tags].tolist()
             assert tagged.probabilities == pytest.approx(expected, rel=1e-4)
-        raw = next(iter(with_temperature(tagger, 1.0).tag_examples([part], items=True)))
+        raw = next(iter(with_temperature(tagger, 1.0).tag_examples([part], probabilities=True)))
         assert raw.labels == tagged.labels
         assert raw.probabilities != tagged.probabilities
     # A long sentence is computed in blocks, at the same temperature.
@@ -159,7 +159,7 @@ def test_probabilities_are_those_of_the_scaled_scores(tmp_path, task, monkeypatc
 
 
 def _tagged(tagger, examples):
-    return list(tagger.tag_examples(examples, items=True))
+    return list(tagger.tag_examples(examples, probabilities=True))
 
 
 def test_the_temperature_is_saved_and_loaded(tagger, tmp_path):

@@ -12,6 +12,7 @@ import pytest
 from bcrf.tagger import Tagger
 from bcrf.tagger.data import read
 from bcrf.tagger.report import TaggingSystem, build_report, render_page, write_report
+from bcrf.tagger.report.errors import _at_most
 from tests.tagger_cases import config, pairs, run, trained, write
 
 TASKS = ["pos", "segmentation", "ner"]
@@ -133,7 +134,9 @@ def test_calibration_is_that_of_the_items(taggers, files, reports, task):
     tagger = taggers[task]
     values = []
     examples = tagger.task.annotated(list(read(files[task])))
-    for tagged, example in zip(tagger.tag_examples(examples, items=True), examples, strict=True):
+    for tagged, example in zip(
+        tagger.tag_examples(examples, probabilities=True), examples, strict=True
+    ):
         gold = tagger.task.items(example, example.gold())
         found = tagger.task.items(example, tagged.labels)
         values += [(p, x in gold) for x, p in zip(found, tagged.item_probabilities, strict=True)]
@@ -392,3 +395,12 @@ def test_a_failed_write_leaves_the_old_page(reports, tmp_path, monkeypatch):
     with pytest.raises(OSError, match="cannot write the report: No space left"):
         write_report(reports["ner"], tmp_path / "report")
     assert page.read_bytes() == old
+
+
+def test_the_context_of_an_error_is_cut_between_words():
+    words = " ".join(["word"] * 30)
+    assert _at_most(words, 80) == " ".join(["word"] * 16) + "\u00a0…"
+    assert _at_most(words[::-1], 80)[::-1] == "…\u00a0" + " ".join(["word"] * 16)
+    assert _at_most("a b", 80) == "a b"
+    assert _at_most("x" * 81, 80) == "x" * 80 + "…"
+    assert _at_most("short " + "x" * 100, 80) == "short " + "x" * 74 + "…"

@@ -357,6 +357,9 @@ def test_render_writes_into_the_input_or_composes():
         "words": ["a", "b"],
         "tags": labels,
         "probabilities": [0.5, 1.0],
+        "entities": [
+            {"start": 0, "end": 3, "label": "X", "text": "a b", "start_word": 0, "end_word": 2}
+        ],
     }
     (text,) = sentences("a  b\n", format="text")
     assert task.render(task.example(text), labels) == "a\tB-X\nb\tI-X\n\n"

@@ -33,7 +33,7 @@ def inputs(task: str) -> list:
 
 def of_examples(tagger: Tagger, sentences: list) -> list:
     examples = [tagged.example for tagged in tagger.tag(sentences)]
-    return list(tagger.tag_examples(examples, items=True))
+    return list(tagger.tag_examples(examples, probabilities=True))
 
 
 def enumerated(tagger: Tagger, tagged) -> list[float]:

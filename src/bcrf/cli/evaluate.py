@@ -20,6 +20,7 @@ from .terminal import WIDTH, Update, percent, progress_bar, show_table
 
 if TYPE_CHECKING:
     from ..tagger import Evaluation, Tagger
+    from ..tagger.report import TaggingSystem
     from ..tagger.tasks import Example
 
 __all__ = ["run"]
@@ -87,13 +88,14 @@ def run(arguments: list[str]) -> int:
             from ..tagger.report import check_report_folder
 
             check_report_folder(options.report)
+        other = _other_system(tagger, examples, options, update) if compares else None
         evaluations = []
         for decoder in options.decoder or [tagger.decoder]:
             update(f"tagging {len(examples)} sentences, decoder {decoder}", 0, None)
             evaluations.append(tagger.evaluate_examples(examples, decoder, options.repair))
         report = None
         if compares or options.report is not None:
-            report = _report(tagger, examples, options, update)
+            report = _report(tagger, examples, other, options, update)
     if options.json:
         for evaluation in evaluations:
             print(json.dumps({"model": options.model, "file": options.file} | evaluation.to_dict()))
@@ -106,30 +108,38 @@ def run(arguments: list[str]) -> int:
     return 0
 
 
-def _report(
+def _other_system(
     tagger: Tagger, examples: Sequence[Example], options: argparse.Namespace, update: Update
+) -> TaggingSystem:
+    """Return the system with which the options ask to compare."""
+    from ..tagger import Tagger
+    from ..tagger.report import TaggingSystem
+    from ..tagger.tasks import check_gold_labels
+
+    decoder = options.against_decoder
+    if options.against is None:
+        return TaggingSystem(options.model, tagger, examples, decoder, options.repair)
+    update("loading the other model", 0, None)
+    rival = Tagger.load(options.against, options.device)
+    rival_examples = rival.task.annotated([example.sentence for example in examples])
+    if rival.task.name == tagger.task.name:  # otherwise `build_report` raises
+        check_gold_labels(rival.task, rival_examples, options.file)
+    return TaggingSystem(options.against, rival, rival_examples, decoder, options.repair)
+
+
+def _report(
+    tagger: Tagger,
+    examples: Sequence[Example],
+    other: TaggingSystem | None,
+    options: argparse.Namespace,
+    update: Update,
 ) -> dict[str, Any]:
     """Build the report, and write it if the options name a folder."""
-    from ..tagger import Tagger
     from ..tagger.report import TaggingSystem, build_report, write_report
-    from ..tagger.tasks import check_gold_labels
 
     system = TaggingSystem(
         options.model, tagger, examples, (options.decoder or [None])[0], options.repair
     )
-    other = None
-    if options.against is not None:
-        update("loading the other model", 0, None)
-        rival = Tagger.load(options.against, options.device)
-        sentences = [example.sentence for example in examples]
-        rival_examples = rival.task.annotated(sentences)
-        if rival.task.name == tagger.task.name:  # otherwise `build_report` raises
-            check_gold_labels(rival.task, rival_examples, options.file)
-        decoder = options.against_decoder
-        other = TaggingSystem(options.against, rival, rival_examples, decoder, options.repair)
-    elif options.against_decoder is not None:
-        decoder = options.against_decoder
-        other = TaggingSystem(options.model, tagger, examples, decoder, options.repair)
     update("building the report", 0, None)
     try:
         report = build_report(system, other, file=options.file)

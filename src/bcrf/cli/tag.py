@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -34,6 +35,9 @@ __all__ = ["run"]
 _STDIN = "-"
 _BOM = "\ufeff"
 _WHITESPACE = "whitespace"
+
+# Not after a single letter or a digit: "J." and "3." may be words.
+_WITH_PUNCTUATION = re.compile(r"[^\W\d_]{2}[.,;:!?]$")
 
 _EPILOG = """\
 The output has the sentences of the input, in the same order. In CoNLL-U, columns and JSON lines
@@ -233,6 +237,8 @@ def _tag_source(
     if tagger.tokenizer is not None:
         split = partial(tagger.tokenizer.sentences, **lines)
     sentences = read(source, options.input_format, name, split)
+    if split is None and options.tokenizer is None and not tagger.task.is_on_text:
+        sentences = _warn_of_unsplit_words(sentences, options.model)
     return tagger.stream(
         sentences,
         options.probabilities or options.threshold is not None,
@@ -241,6 +247,25 @@ def _tag_source(
         options.window,
         options.threshold,
     )
+
+
+def _warn_of_unsplit_words(sentences: Iterable[Sentence], model: str) -> Iterator[Sentence]:
+    """Yield the sentences; warn once if a word of raw text ends in a punctuation mark."""
+    is_warned = False
+    for sentence in sentences:
+        if not is_warned and sentence.format.name == "text":
+            word = next(filter(_WITH_PUNCTUATION.search, sentence.words), None)
+            is_warned = word is not None
+            if is_warned:
+                print(
+                    f"bcrf: warning: {sentence.path}:{sentence.first_line}: {word!r} is tagged as "
+                    f"one word, because {model} has no tokenizer; name one with --tokenizer "
+                    "FOLDER, or put spaces around punctuation marks and pass --tokenizer "
+                    f"{_WHITESPACE}",
+                    file=sys.stderr,
+                )
+        yield sentence
+        del sentence  # so that a long sentence is freed before the next one is read
 
 
 def _render(tagged: Tagged, format: str | None) -> Iterator[str]:

@@ -9,11 +9,12 @@ Example:
 
 from .annotated_text import PARAGRAPH_BREAK, AnnotatedText, annotated_text
 from .batching import LengthBatches
+from .entities import locate_entities
 from .features import FeatureKind, FeatureVocabulary
 from .lines import DataError, read_lines
 from .reading import FORMATS, SplitText, detect_format, format_named, read, read_with_errors
 from .running_text import Surface, gaps_after, surface
-from .sentence import ComputedSequence, Format, Sentence, Token, Word
+from .sentence import ComputedSequence, Entity, Format, Sentence, Token, Word
 from .vocabulary import Vocabulary
 from .word_vectors import WordVectors, read_word_vectors
 
@@ -23,6 +24,7 @@ __all__ = [
     "AnnotatedText",
     "ComputedSequence",
     "DataError",
+    "Entity",
     "FeatureKind",
     "FeatureVocabulary",
     "Format",
@@ -38,6 +40,7 @@ __all__ = [
     "detect_format",
     "format_named",
     "gaps_after",
+    "locate_entities",
     "read",
     "read_lines",
     "read_with_errors",

@@ -20,7 +20,7 @@ from itertools import chain
 
 from .conllu_fields import WordIds
 from .lines import BOM, Block, DataError, content, ending, shorten, split_blocks
-from .sentence import Format, Sentence, Word, check_fields
+from .sentence import Entity, Format, Sentence, Word, check_fields
 
 __all__ = ["ColumnsFormat", "is_blank"]
 
@@ -104,6 +104,7 @@ class ColumnsFormat(Format):
         tags: Sequence[str],
         column: str,
         probabilities: Sequence[float] | None = None,
+        entities: Sequence[Entity] | None = None,
     ) -> Iterator[str]:
         lines, done = sentence.block.lines, 0
         index = self._tag_index(column)
@@ -125,6 +126,7 @@ class ColumnsFormat(Format):
         column: str,
         text: str | None = None,
         offset: int | None = None,
+        entities: Sequence[Entity] | None = None,
     ) -> Iterator[str]:
         if not self.composes:
             raise ValueError(

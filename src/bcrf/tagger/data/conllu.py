@@ -14,7 +14,7 @@ from itertools import chain
 
 from .conllu_fields import WordIds, get_misc, get_space, set_misc, set_space
 from .lines import Block, DataError, content, ending, split_blocks
-from .sentence import Format, Sentence, Token, Word, check_fields
+from .sentence import Entity, Format, Sentence, Token, Word, check_fields
 
 __all__ = ["ConlluFormat"]
 
@@ -77,6 +77,7 @@ class ConlluFormat(Format):
         tags: Sequence[str],
         column: str,
         probabilities: Sequence[float] | None = None,
+        entities: Sequence[Entity] | None = None,
     ) -> Iterator[str]:
         lines, done = sentence.block.lines, 0
         for position, (row, tag) in enumerate(zip(sentence.rows, tags, strict=True)):
@@ -94,6 +95,7 @@ class ConlluFormat(Format):
         column: str,
         text: str | None = None,
         offset: int | None = None,
+        entities: Sequence[Entity] | None = None,
     ) -> Iterator[str]:
         # An empty sentence gets a text line; otherwise it would disappear from the file. A text
         # from JSON may have several lines, but a comment is a single line.

@@ -3,7 +3,7 @@
 `tags` may be missing. A tag may also be a list (one of these tags is right) or null (any tag may
 be right). An object with only `text` is read as a line of raw text. Other keys are kept. Output may
 have `starts` (where in `text` each word starts), `offset` (where in a file of raw text `text`
-begins) and `probabilities`.
+begins), `probabilities` and `entities` (see `Entity`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from .lines import Block, DataError, content, ending, shorten
-from .sentence import Format, Sentence, Word
+from .sentence import Entity, Format, Sentence, Word
 
 __all__ = ["JsonlFormat"]
 
@@ -46,6 +46,7 @@ class JsonlFormat(Format):
         tags: Sequence[str],
         column: str,
         probabilities: Sequence[float] | None = None,
+        entities: Sequence[Entity] | None = None,
     ) -> Iterator[str]:
         (line,) = sentence.block.lines
         if not content(line).strip():
@@ -54,6 +55,8 @@ class JsonlFormat(Format):
         record = _record(sentence.block) | {"words": sentence.words, "tags": list(tags)}
         if probabilities is not None:
             record["probabilities"] = [round(p, 4) for p in probabilities]
+        if entities is not None:
+            record["entities"] = [entity.to_dict() for entity in entities]
         yield _dump(record) + ending(line)
 
     def compose_lines(
@@ -62,8 +65,9 @@ class JsonlFormat(Format):
         column: str,
         text: str | None = None,
         offset: int | None = None,
+        entities: Sequence[Entity] | None = None,
     ) -> Iterator[str]:
-        yield _dump(_composed(words, text, offset)) + "\n"
+        yield _dump(_composed(words, text, offset, entities)) + "\n"
 
     def rewrite_lines(
         self, sentence: Sentence, words: Sequence[Word], column: str, text: str | None = None
@@ -92,7 +96,12 @@ class JsonlFormat(Format):
         return Sentence(tuple(words), (0,) * len(words), block, self, text)
 
 
-def _composed(words: Sequence[Word], text: str | None, offset: int | None = None) -> dict[str, Any]:
+def _composed(
+    words: Sequence[Word],
+    text: str | None,
+    offset: int | None = None,
+    entities: Sequence[Entity] | None = None,
+) -> dict[str, Any]:
     record: dict[str, Any] = {} if text is None else {"text": text}
     if offset is not None:
         record["offset"] = offset
@@ -105,6 +114,8 @@ def _composed(words: Sequence[Word], text: str | None, offset: int | None = None
         record["probabilities"] = [
             None if word.probability is None else round(word.probability, 4) for word in words
         ]
+    if entities is not None:
+        record["entities"] = [entity.to_dict() for entity in entities]
     return record
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar, overload
+from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 from .lines import Block, DataError, shorten
 
-__all__ = ["ComputedSequence", "Format", "Sentence", "Token", "Word", "check_fields"]
+__all__ = ["ComputedSequence", "Entity", "Format", "Sentence", "Token", "Word", "check_fields"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,49 @@ class Word:
     start: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """A mention of an entity.
+
+    Args:
+        start, end: it is `text[start:end]` of the text of the sentence, in characters (Unicode code
+            points). A sentence without a text has the words joined by single spaces. None: the text
+            does not consist of the words.
+        label: its type, such as "PER".
+        text: the mention as it stands in the text; if its place is not known, its words joined by
+            spaces.
+        start_word, end_word: it has the words start_word, ..., end_word - 1 of the sentence.
+        probability: the probability of this mention; None: it was not asked for.
+
+    Example:
+        >>> from bcrf.tagger.data import Entity
+        >>> Entity(0, 12, "PER", "Ada Lovelace", 0, 2, 0.93123).to_dict()["probability"]
+        0.9312
+    """
+
+    start: int | None
+    end: int | None
+    label: str
+    text: str
+    start_word: int
+    end_word: int
+    probability: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entity as plain values, for JSON; the probability has four digits.
+
+        Example:
+            >>> Entity(0, 3, "PER", "Ada", 0, 1).to_dict()["text"]
+            'Ada'
+        """
+        values = {name: getattr(self, name) for name in self.__slots__}
+        if self.probability is None:
+            del values["probability"]
+        else:
+            values["probability"] = round(self.probability, 4)
+        return values
+
+
 class Token(NamedTuple):
     """A token of the text: a word, or a multiword token (French `du`) with its words (`de`, `le`).
 
@@ -138,8 +181,13 @@ class Format(ABC):
         tags: Sequence[str],
         column: str,
         probabilities: Sequence[float] | None = None,
+        entities: Sequence[Entity] | None = None,
     ) -> Iterator[str]:
-        """Yield the lines of the sentence with `tags` in `column`; nothing else changes."""
+        """Yield the lines of the sentence with `tags` in `column`; nothing else changes.
+
+        Args:
+            entities: the mentions that the tags stand for; only JSONL can hold them.
+        """
 
     @abstractmethod
     def compose_lines(
@@ -148,6 +196,7 @@ class Format(ABC):
         column: str,
         text: str | None = None,
         offset: int | None = None,
+        entities: Sequence[Entity] | None = None,
     ) -> Iterator[str]:
         """Yield new lines for a sentence of another format.
 
@@ -156,6 +205,7 @@ class Format(ABC):
             column: the column of their tags.
             text: the text of the sentence, if it is known.
             offset: where the text begins in the file, see `Sentence`; only JSONL can hold it.
+            entities: as for `fill_lines`.
         """
 
     def rewrite_lines(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from .lines import BOM, Block, DataError, content
-from .sentence import Format, Sentence, Word
+from .sentence import Entity, Format, Sentence, Word
 
 __all__ = ["TextFormat"]
 
@@ -43,6 +43,7 @@ class TextFormat(Format):
         tags: Sequence[str],
         column: str,
         probabilities: Sequence[float] | None = None,
+        entities: Sequence[Entity] | None = None,
     ) -> Iterator[str]:
         raise ValueError("raw text cannot hold tags; write conllu, columns or jsonl")
 
@@ -52,5 +53,6 @@ class TextFormat(Format):
         column: str,
         text: str | None = None,
         offset: int | None = None,
+        entities: Sequence[Entity] | None = None,
     ) -> Iterator[str]:
         raise ValueError("raw text cannot hold tags; write conllu, columns or jsonl")

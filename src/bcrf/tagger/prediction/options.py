@@ -17,15 +17,14 @@ class TaggingOptions:
     Args:
         decoder: name of the decoder.
         repair: how ill-formed labels are repaired, see `REPAIRS`.
-        probabilities: whether to compute the probability of each word's tag.
-        items: whether to compute the probability of each item (see `Task.items`), too.
+        probabilities: whether to compute the probability of each word's tag, and of each item (see
+            `Task.items`).
         threshold: leave out tags with a lower probability; None: give all tags.
     """
 
     decoder: str
     repair: str
     probabilities: bool = False
-    items: bool = False
     threshold: float | None = None
 
     def __post_init__(self) -> None:
@@ -40,11 +39,6 @@ class TaggingOptions:
             raise ValueError(f"threshold must be a number from 0 to 1, got {threshold!r}")
 
     @property
-    def word_probabilities(self) -> bool:
-        """Whether probabilities of words are needed."""
-        return self.probabilities or self.items or self.threshold is not None
-
-    @property
-    def item_probabilities(self) -> bool:
-        """Whether probabilities of items are needed."""
-        return self.items or self.threshold is not None
+    def needs_probabilities(self) -> bool:
+        """Whether probabilities are needed: they were asked for, or there is a threshold."""
+        return self.probabilities or self.threshold is not None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..data import Sentence
+from ..data import Entity, Sentence
 from ..tasks import CharacterExample, Example, Segmentation, Task, TextExample, Tokenization
 
 __all__ = ["Evaluation", "Tagged"]
@@ -25,8 +25,8 @@ class Tagged:
         probabilities: the probability of each word's tag; in segmentation, of each word with its
             tag. None if they were not asked for. With a threshold, the words of a mention have the
             probability of the mention.
-        item_probabilities: the probability of each item of `labels` before a threshold was applied
-            (see `Task.items`); None if they were not asked for.
+        item_probabilities: the probability of each item of `labels` (see `Task.items`), also of
+            those whose tag is not told; None if they were not asked for.
 
     Example (`tagger` as in `Tagger`):
         >>> (tagged,) = tagger.tag([["dogs", "bark"]])
@@ -73,6 +73,19 @@ class Tagged:
             return self.labels
         return tuple(span.type for span in self.task.words(self.example, self.labels))
 
+    @property
+    def entities(self) -> list[Entity]:
+        """The mentions with their places in the text; none if the task has no mentions.
+
+        Their probabilities are None if the sentence was tagged without probabilities.
+
+        Example (`tagger` as in `Tagger`, whose task is parts of speech):
+            >>> (tagged,) = tagger.tag([["dogs", "bark"]])
+            >>> tagged.entities
+            []
+        """
+        return self.task.entities(self.example, self.labels, self.item_probabilities)
+
     def above(self, threshold: float) -> Tagged:
         """Return the sentence without the tags whose probability is below a threshold.
 
@@ -85,21 +98,22 @@ class Tagged:
         Example (`tagger` and `file` as in `Tagger`):
             >>> from bcrf.tagger.data import read
             >>> examples = tagger.task.annotated(list(read(file)))
-            >>> (tagged,) = tagger.tag_examples(examples, items=True)
+            >>> (tagged,) = tagger.tag_examples(examples, probabilities=True)
             >>> tagged.above(0.5).tags
             ('NOUN',)
         """
         items = self.item_probabilities
         if self.probabilities is None or items is None:
-            raise ValueError("a threshold needs probabilities; tag with `threshold=`")
-        shown = list(self.probabilities)
-        has_mentions = self.task.has_spans and not isinstance(self.task, Segmentation)
-        if has_mentions:  # `probabilities` has an entry for each word, also of mentions
-            for span, p in zip(self.task.items(self.example, self.labels), items, strict=True):
-                shown[span.start : span.end] = [p] * (span.end - span.start)
+            raise ValueError("a threshold needs probabilities; tag with `probabilities=True`")
         kept = [p >= threshold for p in items]
         labels = self.task.withhold(self.example, self.labels, kept)
-        return replace(self, labels=labels, probabilities=tuple(shown))
+        if not self.task.has_mentions:
+            return replace(self, labels=labels)
+        shown = list(self.probabilities)  # of each word, also of the words of a mention
+        for span, p in zip(self.task.items(self.example, self.labels), items, strict=True):
+            shown[span.start : span.end] = [p] * (span.end - span.start)
+        left = tuple(p for p, keep in zip(items, kept, strict=True) if keep)
+        return replace(self, labels=labels, probabilities=tuple(shown), item_probabilities=left)
 
     def render_lines(self, format: str | None = None) -> Iterator[str]:
         """Yield the sentence as lines of a file, by default in the format that it was read in.
@@ -109,7 +123,9 @@ class Tagged:
             >>> [line.split() for line in tagged.render_lines("columns")]
             [['dogs', 'NOUN'], ['bark', 'NOUN'], []]
         """
-        return self.task.render_lines(self.example, self.labels, format, self.probabilities)
+        return self.task.render_lines(
+            self.example, self.labels, format, self.probabilities, self.item_probabilities
+        )
 
     def render(self, format: str | None = None) -> str:
         """Return the lines of `render_lines` as one string.

@@ -155,12 +155,14 @@ class Tagger:
         probabilities: bool = False,
         decoder: str | None = None,
         repair: str | None = None,
+        threshold: float | None = None,
     ) -> list[Tagged]:
         """Divide a text into sentences and words with the tokenizer, and return them with tags.
 
         Args:
-            text: raw text. `tagged.sentence` has the text of each sentence and its offset.
-            probabilities, decoder, repair: as for `tag`.
+            text: raw text. `tagged.sentence` has the text of each sentence and its offset; the
+                places of `tagged.entities` are those in the text of the sentence.
+            probabilities, decoder, repair, threshold: as for `tag`.
 
         Raises:
             ValueError: the tagger has no tokenizer.
@@ -175,7 +177,7 @@ class Tagger:
                 "the tagger has no tokenizer; pass lists of words to tag, or set "
                 "tagger.tokenizer = Tokenizer.load(FOLDER)"
             )
-        return self.tag(self.tokenizer.split(text), probabilities, decoder, repair)
+        return self.tag(self.tokenizer.split(text), probabilities, decoder, repair, threshold)
 
     def stream(
         self,
@@ -217,20 +219,21 @@ class Tagger:
         decoder: str | None = None,
         repair: str | None = None,
         *,
-        items: bool = False,
+        probabilities: bool = False,
     ) -> Iterator[Tagged]:
         """Tag examples of the task; yield the results in order.
 
         Args:
             decoder, repair: as for `tag`.
-            items: whether to compute the probabilities of words and of items, see `Tagged`.
+            probabilities: whether to compute the probabilities of words and of items, see `Tagged`.
 
         Example (`tagger` and `file` as above):
             >>> examples = tagger.task.annotated(list(read(file)))
             >>> [tagged.labels for tagged in tagger.tag_examples(examples)]
             [('NOUN',)]
         """
-        return tag_all(self, examples, self._options(decoder, repair, items=items))
+        options = self._options(decoder, repair, probabilities=probabilities)
+        return tag_all(self, examples, options)
 
     def evaluate(
         self,

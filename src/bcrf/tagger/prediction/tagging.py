@@ -69,13 +69,13 @@ def _tag_batch(
     labelled = label(tagger.model, tagger.task, chain, examples, options.decoder, options.repair)
     nothing: list[tuple[float, ...] | None] = [None] * len(examples)
     words = items = nothing
-    if options.word_probabilities:
+    if options.needs_probabilities:
         sequences = [labels for labels, _ in labelled]
         law = scaled(chain, tagger.probability_temperature)
         arguments = (tagger.model, tagger.task, law, examples, sequences)
-        words = [*probabilities(*arguments)]
-        if options.item_probabilities:
-            items = [*item_probabilities(*arguments)] if tagger.task.has_spans else words
+        words = items = [*probabilities(*arguments)]
+        if tagger.task.has_mentions:
+            items = [*item_probabilities(*arguments)]
     rows = zip(examples, labelled, words, items, strict=True)
     return [_tagged(tagger, options, *row) for row in rows]
 
@@ -90,10 +90,10 @@ def _tag_long(tagger: Tagger, example: Example, options: TaggingOptions) -> Tagg
     words = items = None
     with model_errors(example):
         labelled = sentence.label(options.decoder, options.repair)
-        if options.word_probabilities:
-            words = sentence.probabilities(labelled.labels)
-        if options.item_probabilities:
-            items = sentence.item_probabilities(labelled.labels)
+        if options.needs_probabilities:
+            words = items = sentence.probabilities(labelled.labels)
+            if tagger.task.has_mentions:
+                items = sentence.item_probabilities(labelled.labels)
     return _tagged(tagger, options, example, labelled, words, items)
 
 

@@ -21,6 +21,9 @@ MAX_REGIONS = 5
 _CONTEXT = 80
 _REGION = 240
 
+# The context is cut between words if the word at its end has at most so many characters.
+_LONGEST_WORD = 24
+
 # Items that are listed of one region; a long region may have many.
 _ITEMS = 12
 
@@ -145,17 +148,33 @@ def _confidence(outcome: Outcome, region: _Region) -> float:
 def _context(outcome: Outcome, region: _Region) -> dict[str, Any]:
     """Return the place of a region, its text, and the text on either side, within limits."""
     text, start, end = outcome.text, region.start, region.end
-    before, after = text[max(0, start - _CONTEXT) : start], text[end : end + _CONTEXT]
     inside = text[start:end]
     if len(inside) > _REGION:
         inside = f"{inside[: _REGION // 2]}…{inside[-_REGION // 2 :]}"
+    before = _at_most(text[:start][::-1], _CONTEXT)[::-1]
     return {
         "path": outcome.path,
         "line": outcome.line,
-        "before": ("…" if start > _CONTEXT else "") + before,
+        "before": before,
         "text": inside,
-        "after": after + ("…" if len(text) > end + _CONTEXT else ""),
+        "after": _at_most(text[end:], _CONTEXT),
     }
+
+
+def _at_most(text: str, size: int) -> str:
+    """Return the beginning of a text and an ellipsis if the text is longer than `size`.
+
+    The beginning ends before a word, unless the last word is very long, as in a text without
+    spaces.
+    """
+    if len(text) <= size:
+        return text
+    cut = size
+    while cut > size - _LONGEST_WORD and not text[cut].isspace():
+        cut -= 1
+    if not text[cut].isspace():
+        cut = size
+    return text[:cut].rstrip() + "\u00a0…" if text[cut].isspace() else text[:cut] + "…"
 
 
 def _listed(outcome: Outcome, items: Iterable[Item]) -> list[dict[str, Any]]:

@@ -85,7 +85,7 @@ def collect_outcomes(
     tagger: Tagger, examples: Sequence[Example], decoder: str, repair: str
 ) -> Iterator[Outcome]:
     """Tag annotated sentences; yield their outcomes in order."""
-    for tagged in tagger.tag_examples(examples, decoder, repair, items=True):
+    for tagged in tagger.tag_examples(examples, decoder, repair, probabilities=True):
         yield _outcome(tagged)
 
 

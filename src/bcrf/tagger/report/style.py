@@ -47,7 +47,7 @@ th, td { padding: .25rem .6rem; text-align: left; border-bottom: 1px solid var(-
 thead th { font-weight: 600; border-bottom-width: 2px; white-space: nowrap; }
 tbody th { font-weight: 600; }
 .n { text-align: right; white-space: nowrap; }
-.heat th, .heat td { padding: .2rem .35rem; border: 1px solid var(--line); text-align: right;
+.heat th, .heat td { padding: .2rem .35rem; border: 1px solid var(--line); text-align: center;
   font-size: .8rem; min-width: 2.2rem; }
 .heat thead th { vertical-align: bottom; }
 .heat thead th span { writing-mode: vertical-rl; transform: rotate(180deg); }
@@ -79,7 +79,7 @@ summary { cursor: pointer; color: var(--link); padding: .25rem 0; }
 .right .tag { color: var(--right); } .wrong .tag { color: var(--wrong); }
 footer { margin-top: 3rem; padding-bottom: 2rem; color: var(--soft); font-size: .9rem; }
 @media (max-width: 34rem) { .facts { flex-direction: column; } h1 { font-size: 1.35rem; }
-  th, td { padding: .25rem .4rem; } }
+  table { font-size: .875rem; } th, td { padding: .25rem .3rem; } }
 @media print { nav, .skip { display: none; } .errors > li { break-inside: avoid; } }
 """.replace(
     "HEAT_LEVELS",

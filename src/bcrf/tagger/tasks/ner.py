@@ -57,6 +57,7 @@ class Ner(WordTask):
 
     name: ClassVar[str] = "ner"
     has_spans: ClassVar[bool] = True
+    has_mentions: ClassVar[bool] = True
     default_format: ClassVar[str] = "columns"
 
     scheme: str = "IOB2"

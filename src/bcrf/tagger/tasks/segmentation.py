@@ -174,6 +174,7 @@ class Segmentation(Task):
         labels: Sequence[str],
         format: str | None = None,
         probabilities: Sequence[float] | None = None,
+        item_probabilities: Sequence[float] | None = None,
     ) -> Iterator[str]:
         """Yield lines as `Task.render_lines` does; `probabilities` has one entry for each word."""
         example = _characters(example)

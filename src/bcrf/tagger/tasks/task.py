@@ -16,11 +16,13 @@ from ...structure import Structure
 from ..data import (
     ComputedSequence,
     DataError,
+    Entity,
     Format,
     Sentence,
     Word,
     format_named,
     gaps_after,
+    locate_entities,
     surface,
 )
 
@@ -98,6 +100,7 @@ class Task(ABC):
 
     name: ClassVar[str]
     has_spans: ClassVar[bool] = False  # whether an item may have several tokens, see `items`
+    has_mentions: ClassVar[bool] = False  # whether items are mentions; other tokens are O
     default_format: ClassVar[str] = "conllu"  # output format if the input cannot hold tags
     is_on_text: ClassVar[bool] = False  # whether the tokens are the characters of a text
 
@@ -142,6 +145,7 @@ class Task(ABC):
         labels: Sequence[str],
         format: str | None = None,
         probabilities: Sequence[float] | None = None,
+        item_probabilities: Sequence[float] | None = None,
     ) -> Iterator[str]:
         """Yield the lines of a file that holds the sentence with these labels.
 
@@ -150,6 +154,7 @@ class Task(ABC):
             format: the output format. None: the format of the input, where only the tags change, or
                 `default_format` if the input format cannot hold tags.
             probabilities: probabilities to be written beside the tags.
+            item_probabilities: probabilities to be written beside the mentions (see `entities`).
         """
 
     @property
@@ -165,9 +170,11 @@ class Task(ABC):
         labels: Sequence[str],
         format: str | None = None,
         probabilities: Sequence[float] | None = None,
+        item_probabilities: Sequence[float] | None = None,
     ) -> str:
         """Return the lines of `render_lines` as one string."""
-        return "".join(self.render_lines(example, labels, format, probabilities))
+        lines = self.render_lines(example, labels, format, probabilities, item_probabilities)
+        return "".join(lines)
 
     @cached_property
     def _ids(self) -> dict[str, int]:
@@ -214,6 +221,24 @@ class Task(ABC):
         """
         return [Span(position, position + 1, label) for position, label in enumerate(labels)]
 
+    def entities(
+        self,
+        example: Example,
+        labels: Sequence[str],
+        item_probabilities: Sequence[float] | None = None,
+    ) -> list[Entity]:
+        """Return the mentions with their places in the text; none if the task has no mentions.
+
+        Args:
+            item_probabilities: the probability of each of the `items`.
+        """
+        spans = self.items(example, labels) if self.has_mentions else []
+        if not spans:
+            return []
+        values = [None] * len(spans) if item_probabilities is None else item_probabilities
+        mentions = ((*span, p) for span, p in zip(spans, values, strict=True))
+        return list(locate_entities(example.sentence, mentions))
+
     def withhold(
         self, example: Example, labels: Sequence[str], kept: Sequence[bool]
     ) -> tuple[str, ...]:
@@ -255,7 +280,12 @@ class Task(ABC):
 
     @staticmethod
     def _write(
-        sentence: Sentence, words: Sequence[Word], output: Format, column: str, text: str | None
+        sentence: Sentence,
+        words: Sequence[Word],
+        output: Format,
+        column: str,
+        text: str | None,
+        entities: Sequence[Entity] | None = None,
     ) -> Iterator[str]:
         """Yield new lines for a sentence.
 
@@ -263,7 +293,7 @@ class Task(ABC):
         """
         if type(output) is type(sentence.format):
             return output.rewrite_lines(sentence, words, column, text)
-        return output.compose_lines(words, column, text, sentence.offset)
+        return output.compose_lines(words, column, text, sentence.offset, entities)
 
     def _output_format(self, sentence: Sentence, format: str | None, new_words: bool) -> str:
         """Return the name of the output format, for the words of the input or for new words."""
@@ -291,11 +321,17 @@ class WordTask(Task):
         labels: Sequence[str],
         format: str | None = None,
         probabilities: Sequence[float] | None = None,
+        item_probabilities: Sequence[float] | None = None,
     ) -> Iterator[str]:
         sentence = example.sentence
         name = self._output_format(sentence, format, new_words=False)
+        entities = None
+        if self.has_mentions and name == "jsonl":
+            entities = self.entities(example, labels, item_probabilities)
         if name == sentence.format.name:
-            return sentence.format.fill_lines(sentence, labels, self._tag_column, probabilities)
+            return sentence.format.fill_lines(
+                sentence, labels, self._tag_column, probabilities, entities
+            )
         spaces, starts = _places_of_words(sentence)
 
         def word(i: int) -> Word:
@@ -304,7 +340,8 @@ class WordTask(Task):
             return Word(sentence.words[i], labels[i], probability, spaces[i], start)
 
         words = ComputedSequence(len(labels), word)
-        return self._write(sentence, words, format_named(name), self._tag_column, sentence.text)
+        output, column = format_named(name), self._tag_column
+        return self._write(sentence, words, output, column, sentence.text, entities)
 
 
 def _places_of_words(sentence: Sentence) -> tuple[Sequence[str | None], Sequence[int | None]]:

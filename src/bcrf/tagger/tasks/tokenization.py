@@ -203,6 +203,7 @@ class Tokenization(Task):
         labels: Sequence[str],
         format: str | None = None,
         probabilities: Sequence[float] | None = None,
+        item_probabilities: Sequence[float] | None = None,
     ) -> Iterator[str]:
         """Yield the lines of the sentences of the text; there are no tags, and no probabilities."""
         text = _text_of(example).text
