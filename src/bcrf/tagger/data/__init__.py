@@ -12,6 +12,7 @@ from .batching import LengthBatches
 from .features import FeatureKind, FeatureVocabulary
 from .lines import DataError, read_lines
 from .reading import FORMATS, SplitText, detect_format, format_named, read, read_with_errors
+from .rows import BadRow, parse_row, read_rows
 from .running_text import Surface, gaps_after, surface
 from .sentence import ComputedSequence, Format, Sentence, Token, Word
 from .vocabulary import Vocabulary
@@ -21,6 +22,7 @@ __all__ = [
     "FORMATS",
     "PARAGRAPH_BREAK",
     "AnnotatedText",
+    "BadRow",
     "ComputedSequence",
     "DataError",
     "FeatureKind",
@@ -38,8 +40,10 @@ __all__ = [
     "detect_format",
     "format_named",
     "gaps_after",
+    "parse_row",
     "read",
     "read_lines",
+    "read_rows",
     "read_with_errors",
     "read_word_vectors",
     "surface",
