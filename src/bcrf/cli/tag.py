@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from .arguments import (
     OUTPUT_FORMATS,
+    add_cluster_options,
     add_input_format,
     add_prediction_options,
     command_parser,
@@ -44,12 +45,18 @@ task tokenization writes the sentences and words without tags.
   bcrf tag runs/en_ewt input.conllu > output.conllu
   echo "Ada visited Turin again ." | bcrf tag runs/en_ewt --format jsonl --probabilities
   bcrf tag runs/en_ewt input.conllu --threshold 0.9
+  bcrf tag runs/en_ewt --engine ray 'corpus/*.jsonl' --output tagged
 """
 
 
 def run(arguments: list[str]) -> int:
     """Tag the sentences of the files that the arguments name; return the exit code."""
     options = _parse(arguments)
+    if options.engine == "ray":
+        from .tag_shards import run_shards
+
+        return run_shards(options)
+    _check_no_cluster_options(options)
     files = options.files or [_STDIN]
     use_threads(options.threads)
 
@@ -134,7 +141,15 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "another line end, the model decides)",
     )
     add_prediction_options(parser)
+    add_cluster_options(parser)
     return parser.parse_args(arguments)
+
+
+def _check_no_cluster_options(options: argparse.Namespace) -> None:
+    """Raise for options that only an engine for clusters has."""
+    for name, value in (("--workers", options.workers), ("--ray-address", options.ray_address)):
+        if value is not None:
+            raise UserError(f"{name} needs --engine ray")
 
 
 def _check_tokenizer_options(options: argparse.Namespace) -> None:

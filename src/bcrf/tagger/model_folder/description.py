@@ -35,6 +35,7 @@ __all__ = [
     "check_replaceable",
     "load_json",
     "locate",
+    "model_identity",
     "read_description",
     "read_encoder_file",
     "read_weights",
@@ -116,6 +117,16 @@ def locate(path: Path) -> Path:
     if not path.is_dir():
         raise ModelError(f"{path}: expected the folder of a model, found a file")
     raise ModelError(f"{path}: holds no model; expected {DESCRIPTION} in it, or best/{DESCRIPTION}")
+
+
+def model_identity(path: Path) -> str:
+    """Return a checksum of the model at `path` (see `locate`).
+
+    Two models with the same checksum have the same weights and values. Only `model.json` is read;
+    it holds the checksums of all other files.
+    """
+    description = read_description(locate(path))
+    return _own_digest({**description.values, "files": description.files})
 
 
 def check_replaceable(path: Path) -> None:
