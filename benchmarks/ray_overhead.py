@@ -59,9 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         folder = Path(name)
         model = _train(folder)
         tokens = write_shards(folder / "corpus", options.sentences, options.shards)
-        rows = list(_rounds(folder, model, options.rounds))
-    size = {"sentences": options.sentences, "shards": options.shards, "tokens": tokens}
-    log.append(run, "shards", [{**size, **row} for row in rows])
+        size = {"sentences": options.sentences, "shards": options.shards, "tokens": tokens}
+        rows = []
+        for row in _rounds(folder, model, options.rounds):
+            log.append(run, "shards", [{**size, **row}])
+            rows.append(row)
     log.append(run, "end", [{"load": load()}])
     for kind in ("wall", "cpu"):
         best = {name: min(r[kind] for r in rows if r["engine"] == name) for name in ENGINES}

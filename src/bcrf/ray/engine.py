@@ -182,7 +182,7 @@ def _run(
                     continue  # the other actors do the work
                 raise RuntimeError(
                     f"{_ATTEMPTS} workers died while they loaded the model; is there enough "
-                    f"memory? Lower --workers. Ray says: {_first_line(error)}"
+                    f"memory? Lower --workers. Ray says: {error}"
                 ) from error
             else:
                 yield ShardFailure(
