@@ -149,6 +149,8 @@ def _tag_with_ray(model: str, corpus: str, output: str) -> dict[str, float]:
     from bcrf.tagger.shards import ShardOptions, find_shards
 
     shards = find_shards([f"{corpus}/*.jsonl"], output)
+    # Ray gives its workers a low priority; both commands shall have the same one.
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
     with connect(None, cpus=1):
         cpu = functools.partial(process_tree_seconds, os.getpid())
         start, before = time.perf_counter(), cpu()

@@ -27,6 +27,9 @@ from bcrf.ray.engine import _run, plan_actors
 from bcrf.tagger import ModelError
 from bcrf.tagger.shards import Shard, ShardOptions, find_shards, read_record
 
+# Ray gives its workers a low priority. On a busy machine, the tests would wait for minutes.
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
+
 ROOT = Path(__file__).resolve().parents[1]
 WORDS = ["the", "cat", "sees", "a", "dog"]
 TAGS = ["DET", "NOUN", "VERB", "DET", "NOUN"]
