@@ -49,7 +49,7 @@ def test_options_that_do_not_fit(arguments, message, model, capsys):
 def test_unknown_engines_are_refused(model, capsys):
     with pytest.raises(SystemExit):
         main(["tag", str(model), "a", "--engine", "rya"])
-    assert "expected local or ray, got 'rya'; did you mean 'ray'?" in capsys.readouterr().err
+    assert "expected local or ray, got 'rya'; did you mean ray?" in capsys.readouterr().err
 
 
 @pytest.fixture

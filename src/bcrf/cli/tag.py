@@ -57,6 +57,8 @@ def run(arguments: list[str]) -> int:
 
         return run_shards(options)
     _check_no_cluster_options(options)
+    if options.window is None:
+        options.window = 1 if is_terminal() else 1024
     files = options.files or [_STDIN]
     use_threads(options.threads)
 
@@ -123,7 +125,6 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "--window",
         type=whole_number(least=1),
         metavar="N",
-        default=1 if is_terminal() else 1024,
         help="read N sentences before the first one is written; 1 answers each sentence at once "
         "(default: 1 at a terminal, else 1024)",
     )

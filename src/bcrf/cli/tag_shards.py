@@ -23,6 +23,7 @@ def run_shards(options: argparse.Namespace) -> int:
     _check_options(options)
     # Ray is imported later, by `connect`; this import only checks that it is installed.
     from .. import ray  # noqa: F401
+    from ..tagger.prediction.windows import WINDOW
     from ..tagger.shards import ShardError, ShardOptions, find_shards, lock_results, plan_shards
 
     tagging = ShardOptions(
@@ -30,7 +31,7 @@ def run_shards(options: argparse.Namespace) -> int:
         decoder=options.decoder,
         repair=options.repair,
         threshold=options.threshold,
-        window=options.window,
+        window=options.window or WINDOW,
     )
     identity = _identity(options.model)
     records: list[ShardRecord] = []
@@ -90,32 +91,38 @@ def _tag(
     options: argparse.Namespace, shards: Sequence[Shard], tagging: ShardOptions
 ) -> tuple[list[ShardRecord], list[str]]:
     """Tag the shards; return the records of those that succeeded, and why others failed."""
-    from ..ray import ShardFailure, connect, tag_shards
+    from ..ray import ClusterError, ShardFailure, connect, tag_shards
 
     threads = options.threads or 1
     address = options.ray_address or os.environ.get("RAY_ADDRESS")
     cpus = None if options.workers is None else options.workers * threads
     records: list[ShardRecord] = []
     failures: list[str] = []
-    with progress_bar() as update:
-        update("starting Ray", 0, None)
-        with connect(address, cpus):
-            update("loading the model", 0, None)
-            results = tag_shards(
-                options.model, shards, tagging, options.workers, threads, options.device
-            )
-            for result in results:
-                if isinstance(result, ShardFailure):
-                    failures.append(result.reason)
-                else:
-                    records.append(result[1])
-                update("tagged shards", len(records) + len(failures), len(shards))
+    try:
+        with progress_bar() as update:
+            update("starting Ray", 0, None)
+            with connect(address, cpus):
+                update("loading the model", 0, None)
+                for result in tag_shards(
+                    options.model, shards, tagging, options.workers, threads, options.device
+                ):
+                    if isinstance(result, ShardFailure):
+                        failures.append(result.reason)
+                    else:
+                        records.append(result[1])
+                    update("tagged shards", len(records) + len(failures), len(shards))
+    except ClusterError as error:
+        raise UserError(str(error)) from error
     return records, failures
 
 
 def _summary(new: Sequence[ShardRecord], finished: Sequence[ShardRecord], folder: str) -> str:
     rows, tokens = sum(r.rows for r in new), sum(r.tokens for r in new)
-    text = f"tagged {len(new):,} shards ({rows:,} rows, {tokens:,} tokens) in {folder}"
+    text = f"tagged {_shards(len(new))} ({rows:,} rows, {tokens:,} tokens) in {folder}"
     if finished:
-        text += f"; {len(finished):,} shards were finished before"
+        text += f"; finished before: {_shards(len(finished))}"
     return text
+
+
+def _shards(count: int) -> str:
+    return "1 shard" if count == 1 else f"{count:,} shards"

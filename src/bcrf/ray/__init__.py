@@ -11,6 +11,6 @@ if importlib.util.find_spec("ray") is None:
 
 from ..tagger.prediction.tag_batch import TagBatch
 from .connection import connect
-from .engine import ShardFailure, tag_shards
+from .engine import ClusterError, ShardFailure, tag_shards
 
-__all__ = ["ShardFailure", "TagBatch", "connect", "tag_shards"]
+__all__ = ["ClusterError", "ShardFailure", "TagBatch", "connect", "tag_shards"]

@@ -58,7 +58,13 @@ def connect(address: str | None = None, cpus: int | None = None) -> Iterator[Non
             log_to_driver=False,
         )
     else:
-        ray.init(address=address, logging_level="error", log_to_driver=False)
+        try:
+            ray.init(address=address, logging_level="error", log_to_driver=False)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise ConnectionError(
+                f"cannot connect to a Ray cluster at {address}: {error}; start one with "
+                "`ray start --head`, or leave out the address to use this machine only"
+            ) from error
     try:
         if in_main_thread and handler is not None:  # Ray has installed a handler of its own
             signal.signal(signal.SIGTERM, handler)

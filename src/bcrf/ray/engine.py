@@ -20,10 +20,14 @@ if TYPE_CHECKING:
     from ..tagger import Tagger
     from ..tagger.shards import Shard, ShardOptions, ShardRecord
 
-__all__ = ["ShardFailure", "tag_shards"]
+__all__ = ["ClusterError", "ShardFailure", "tag_shards"]
 
 _ATTEMPTS = 3
 """How many actors may die with one shard, or before any of them has loaded the model."""
+
+
+class ClusterError(RuntimeError):
+    """The cluster cannot do the work."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ def tag_shards(
 
     Raises:
         ModelError: the model cannot be loaded.
-        RuntimeError: the cluster lacks the CPUs or the GPUs; or actors die before they have loaded
+        ClusterError: the cluster lacks the CPUs or the GPUs; or actors die before they have loaded
             the model.
     """
     import ray
@@ -98,13 +102,13 @@ def plan_actors(nodes: Sequence[dict[str, float]], threads: int, device: str) ->
     by_cpu = [int(node.get("CPU", 0)) // threads for node in nodes]
     by_gpu = [min(int(node.get("GPU", 0)), n) for node, n in zip(nodes, by_cpu, strict=True)]
     if device == "cuda" and not any(by_gpu):
-        raise RuntimeError(
+        raise ClusterError(
             f"no machine of the Ray cluster has a GPU and {threads} CPUs; use --device cpu"
         )
     if device != "cpu" and any(by_gpu):
         return sum(by_gpu), 1
     if not any(by_cpu):
-        raise RuntimeError(f"no machine of the Ray cluster has {threads} CPUs; lower --threads")
+        raise ClusterError(f"no machine of the Ray cluster has {threads} CPUs; lower --threads")
     return sum(by_cpu), 0
 
 
@@ -180,7 +184,7 @@ def _run(
             elif shard is None:
                 if running:
                     continue  # the other actors do the work
-                raise RuntimeError(
+                raise ClusterError(
                     f"{_ATTEMPTS} workers died while they loaded the model; is there enough "
                     f"memory? Lower --workers. Ray says: {error}"
                 ) from error
