@@ -19,7 +19,7 @@ class BenchmarkLog:
 
     The field `row` is the kind of a row: "start", "speed", "overhead", "growth", "depth", "memory",
     "tagging", "launches", "model", "kernel", "threads",
-    "tagger" or "end". Other fields name the run, the
+    "tagger", "shards" or "end". Other fields name the run, the
     commit and the command.
 
     Args:

@@ -43,6 +43,8 @@ LAYERS: list[tuple[str, ...]] = [
     ("tagger.model_folder",),
     ("tagger.prediction",),
     ("tagger",),
+    ("tagger.shards",),
+    ("ray",),
     ("tagger.report",),
     ("tagger.training",),
     ("tagger.fetching",),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +81,44 @@ def test_two_processes_learn_what_one_learns(tmp_path):
     for rank in (0, 1):  # torch.distributed does not disturb the exit of the process
         assert "gloo" not in (tmp_path / f"threads-{rank}").read_text()
     assert sorted(p.name for p in Path(both.output).iterdir()) == ["best", "last", "metrics.jsonl"]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="needs torch.distributed")
+def test_two_machines_learn_what_one_learns(tmp_path):
+    """The command of docs/guides/clusters.md; both machines are this one."""
+    changes = {"training": {"batch": 5, "epochs": 2, "log_every": 1}}
+    alone = config(tmp_path / "alone", **changes)
+    steps = [event for event in run(alone) if isinstance(event, Step)]
+
+    both = config(tmp_path / "both", **changes)
+    file = tmp_path / "config.yaml"
+    file.write_text(json.dumps(both.to_dict()))  # JSON is YAML
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1"]
+    address = ["--master-addr=127.0.0.1", f"--master-port={free_port()}"]
+    machines = [
+        subprocess.Popen(
+            [*torchrun, f"--node-rank={rank}", *address, "-m", "bcrf", "train", str(file)],
+            cwd=ROOT,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in (0, 1)
+    ]
+    messages = [machine.communicate(timeout=300)[1] for machine in machines]
+    assert [machine.returncode for machine in machines] == [0, 0], messages
+    assert logged(both, "start")[0]["workers"] == 2
+    found = [(line["loss"], line["sentences"], line["tokens"]) for line in logged(both, "step")]
+    expected = [(step.loss, step.sentences, step.tokens) for step in steps]
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ __all__ = [
     "INPUT_FORMATS",
     "OUTPUT_FORMATS",
     "CommandParser",
+    "add_cluster_options",
     "add_input_format",
     "add_prediction_options",
     "add_threads_option",
@@ -37,6 +38,8 @@ class CommandParser(argparse.ArgumentParser):
         arguments = list(sys.argv[1:] if args is None else args)
         self._check_option_names(arguments)
         options, unknown = self.parse_known_args(arguments)
+        if unknown:  # files may stand after options: `bcrf tag MODEL --engine ray FILE`
+            options, unknown = self.parse_known_intermixed_args(arguments)
         if unknown:
             self.error(f"unexpected argument {unknown[0]!r}")
         return options
@@ -171,6 +174,33 @@ def add_prediction_options(parser: argparse.ArgumentParser, several_decoders: bo
         help="auto, cpu, cuda or cuda:N (default: auto, which takes a GPU if there is one)",
     )
     add_threads_option(parser)
+
+
+def add_cluster_options(parser: argparse.ArgumentParser) -> None:
+    """Add `--engine`, `--workers` and `--ray-address`."""
+    parser.add_argument(
+        "--engine",
+        metavar="NAME",
+        type=one_of("local", "ray"),
+        default="local",
+        help="ray: tag shards (files of JSON lines) on a Ray cluster. Each FILE is a path or a "
+        "quoted pattern such as 'corpus/*.jsonl', and --output is a folder, which gets one file "
+        "for each shard; started again, the command skips finished shards (default: local)",
+    )
+    parser.add_argument(
+        "--workers",
+        metavar="N",
+        type=whole_number(least=1),
+        help="with --engine ray: number of processes, each with a model of its own and with "
+        "--threads threads, here 1 by default (default: one for each CPU of the cluster, or for "
+        "each GPU)",
+    )
+    parser.add_argument(
+        "--ray-address",
+        metavar="ADDRESS",
+        help="with --engine ray: HOST:PORT of a cluster, or auto for the one that `ray start` has "
+        "started here (default: RAY_ADDRESS, or else Ray is started on this machine only)",
+    )
 
 
 def add_threads_option(

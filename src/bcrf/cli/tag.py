@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from .arguments import (
     OUTPUT_FORMATS,
+    add_cluster_options,
     add_input_format,
     add_prediction_options,
     command_parser,
@@ -52,12 +53,21 @@ comes with the package tags standard input; `bcrf models` lists all such models.
   bcrf tag runs/en_ewt input.conllu > output.conllu
   echo "Ada visited Turin again ." | bcrf tag runs/en_ewt --format jsonl --probabilities
   bcrf tag runs/en_ewt input.conllu --threshold 0.9
+  bcrf tag runs/en_ewt --engine ray 'corpus/*.jsonl' --output tagged
 """
 
 
 def run(arguments: list[str]) -> int:
     """Tag the sentences of the files that the arguments name; return the exit code."""
     options = _parse(arguments)
+    options.model = str(_model(options.model))
+    if options.engine == "ray":
+        from .tag_shards import run_shards
+
+        return run_shards(options)
+    _check_no_cluster_options(options)
+    if options.window is None:
+        options.window = 1 if is_terminal() else 1024
     files = options.files or [_STDIN]
     use_threads(options.threads)
 
@@ -69,7 +79,7 @@ def run(arguments: list[str]) -> int:
     # Sentences that are printed to the same terminal would mix with the progress bar.
     with progress_bar(to_file or not sys.stdout.isatty()) as update:
         update("loading the model", 0, None)
-        tagger = Tagger.load(_model(options.model), options.device)
+        tagger = Tagger.load(options.model, options.device)
         if options.tokenizer == _WHITESPACE:
             tagger.tokenizer = None
         elif options.tokenizer is not None:
@@ -130,7 +140,6 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "--window",
         type=whole_number(least=1),
         metavar="N",
-        default=1 if is_terminal() else 1024,
         help="read N sentences before the first one is written; 1 answers each sentence at once "
         "(default: 1 at a terminal, else 1024)",
     )
@@ -149,6 +158,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "another line end, the model decides)",
     )
     add_prediction_options(parser)
+    add_cluster_options(parser)
     return parser.parse_args(arguments)
 
 
@@ -164,6 +174,13 @@ def _model(name: str | None) -> str | Path:
             f"{DEFAULT_MODEL} {name}` tags it with the bundled English model"
         )
     return name
+
+
+def _check_no_cluster_options(options: argparse.Namespace) -> None:
+    """Raise for options that only an engine for clusters has."""
+    for name, value in (("--workers", options.workers), ("--ray-address", options.ray_address)):
+        if value is not None:
+            raise UserError(f"{name} needs --engine ray")
 
 
 def _check_tokenizer_options(options: argparse.Namespace) -> None:
@@ -260,8 +277,8 @@ def _warn_of_unsplit_words(sentences: Iterable[Sentence], model: str) -> Iterato
                 print(
                     f"bcrf: warning: {sentence.path}:{sentence.first_line}: {word!r} is tagged as "
                     f"one word, because {model} has no tokenizer; name one with --tokenizer "
-                    "FOLDER, or put spaces around punctuation marks and pass --tokenizer "
-                    f"{_WHITESPACE}",
+                    "FOLDER (for English: en), or put spaces around punctuation marks and pass "
+                    f"--tokenizer {_WHITESPACE}",
                     file=sys.stderr,
                 )
         yield sentence

@@ -12,6 +12,7 @@ if typing.TYPE_CHECKING:
     from .prediction.decoding import REPAIRS
     from .prediction.devices import choose_device
     from .prediction.results import Evaluation, Tagged
+    from .prediction.tag_batch import TagBatch
     from .prediction.tagger import Tagger
     from .prediction.tokenizer import Tokenizer
 
@@ -24,6 +25,7 @@ __all__ = [
     "Inputs",
     "ModelError",
     "Reliability",
+    "TagBatch",
     "Tagged",
     "Tagger",
     "Tokenizer",
@@ -42,6 +44,7 @@ _MODULES = {
     "Inputs": "nn.inputs",
     "ModelError": "model_folder.model_files",
     "Reliability": "prediction.calibration",
+    "TagBatch": "prediction.tag_batch",
     "Tagged": "prediction.results",
     "Tagger": "prediction.tagger",
     "Tokenizer": "prediction.tokenizer",

@@ -13,6 +13,7 @@ from .entities import locate_entities
 from .features import FeatureKind, FeatureVocabulary
 from .lines import DataError, read_lines
 from .reading import FORMATS, SplitText, detect_format, format_named, read, read_with_errors
+from .rows import BadRow, parse_row, read_rows
 from .running_text import Surface, gaps_after, surface
 from .sentence import ComputedSequence, Entity, Format, Sentence, Token, Word
 from .vocabulary import Vocabulary
@@ -22,6 +23,7 @@ __all__ = [
     "FORMATS",
     "PARAGRAPH_BREAK",
     "AnnotatedText",
+    "BadRow",
     "ComputedSequence",
     "DataError",
     "Entity",
@@ -41,8 +43,10 @@ __all__ = [
     "format_named",
     "gaps_after",
     "locate_entities",
+    "parse_row",
     "read",
     "read_lines",
+    "read_rows",
     "read_with_errors",
     "read_word_vectors",
     "surface",

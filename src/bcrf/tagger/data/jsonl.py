@@ -28,7 +28,7 @@ class JsonlFormat(Format):
     def sentences(self, lines: Iterable[str], path: str) -> Iterator[Sentence | DataError]:
         for number, line in enumerate(lines, start=1):
             try:
-                yield self._parse(Block(path, number, (line,)))
+                yield self.parse(Block(path, number, (line,)))
             except DataError as error:
                 yield error
 
@@ -78,7 +78,8 @@ class JsonlFormat(Format):
             return
         yield _dump(_record(sentence.block) | _composed(words, text)) + ending(line)
 
-    def _parse(self, block: Block) -> Sentence:
+    def parse(self, block: Block) -> Sentence:
+        """Return the sentence in a line, the only one of `block`; raise DataError for a bad row."""
         if not content(block.lines[0]).strip():
             return Sentence((), (), block, self)
         record = _record(block)

@@ -19,6 +19,7 @@ __all__ = [
     "content",
     "ending",
     "read_lines",
+    "read_lines_with_errors",
     "record_lines",
     "shorten",
     "split_blocks",
@@ -36,6 +37,9 @@ MAX_SENTENCE_LINES = 4_000_000
 Source = str | os.PathLike[str] | BinaryIO
 """A path, or a binary stream such as `sys.stdin.buffer`."""
 
+
+# Bytes that are read at a time to skip the rest of a line that is too long.
+_CHUNK = 1 << 16
 
 # How many characters of a value a message quotes; a line may have millions.
 _QUOTED = 60
@@ -108,6 +112,17 @@ def read_lines(source: Source, name: str) -> Iterator[str]:
     Only `\\n` ends a line. The other characters at which `str.splitlines` splits (form feeds,
     U+2028, ...) occur inside words of real corpora.
     """
+    for line in read_lines_with_errors(source, name):
+        if isinstance(line, DataError):
+            raise line
+        yield line
+
+
+def read_lines_with_errors(source: Source, name: str) -> Iterator[str | DataError]:
+    """Yield what `read_lines` yields, and the error of each line that is too long or not UTF-8.
+
+    A file that cannot be read raises DataError.
+    """
     try:
         if isinstance(source, str | os.PathLike):
             with Path(source).open("rb") as stream:
@@ -118,29 +133,37 @@ def read_lines(source: Source, name: str) -> Iterator[str]:
         raise DataError(name, None, f"cannot be read: {error.strerror or error}") from error
 
 
-def _decode(stream: BinaryIO, name: str) -> Iterator[str]:
+def _decode(stream: BinaryIO, name: str) -> Iterator[str | DataError]:
     offset = number = 0
     for raw in iter(partial(stream.readline, MAX_SENTENCE_BYTES + 1), b""):
         number += 1  # noqa: SIM113 (`enumerate` would keep a reference to the line)
-        if len(raw) > MAX_SENTENCE_BYTES:
-            raise DataError(
+        length, is_complete = len(raw), raw.endswith(b"\n")
+        line: str | DataError
+        if length > MAX_SENTENCE_BYTES:
+            line = DataError(
                 name,
                 number,
                 f"the line has more than {MAX_SENTENCE_BYTES:,} bytes; split the text into "
                 "sentences, with a line feed after each line",
             )
-        try:
-            line = raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            found = f"byte 0x{raw[error.start]:02X} at offset {offset + error.start}"
-            raise DataError(
-                name,
-                number,
-                f"expected UTF-8, found {found} of the file; convert the file to UTF-8",
-            ) from error
-        offset += len(raw)
+        else:
+            try:
+                line = raw.decode("utf-8")
+            except UnicodeDecodeError as error:
+                found = f"byte 0x{raw[error.start]:02X} at offset {offset + error.start}"
+                line = DataError(
+                    name,
+                    number,
+                    f"expected UTF-8, found {found} of the file; convert the file to UTF-8",
+                )
         del raw  # otherwise a long line would stay in memory until the next one is read
         yield line
+        # Skip the rest of a line that is too long, only after its error: the line may have no end.
+        while length > MAX_SENTENCE_BYTES and not is_complete:
+            rest = stream.readline(_CHUNK)
+            length += len(rest)
+            is_complete = not rest or rest.endswith(b"\n")
+        offset += length
 
 
 def record_lines(lines: Iterator[str], record: list[str]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 This package imports neither torch nor any other package of the tagger.
 """
 
-from .atomic_file import atomic_write, atomic_write_bytes
+from .atomic_file import atomic_write, atomic_write_bytes, remove_temporary_files
 from .atomic_folder import (
     current_path,
     read_consistently,
@@ -38,6 +38,7 @@ __all__ = [
     "read_limited",
     "recover",
     "remove_folder",
+    "remove_temporary_files",
     "replace_folder",
     "report_write_errors",
     "sha256",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import io
 import os
 import tempfile
@@ -12,7 +13,10 @@ from typing import BinaryIO, TextIO
 
 from .durability import sync
 
-__all__ = ["atomic_write", "atomic_write_bytes"]
+__all__ = ["atomic_write", "atomic_write_bytes", "remove_temporary_files"]
+
+# A temporary file is named `.NAME.` and as many letters, as `tempfile` names it.
+_RANDOM_LETTERS = 8
 
 
 @contextmanager
@@ -58,6 +62,17 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[TextIO]:
             yield text
         finally:
             text.detach()  # flushes; `atomic_write_bytes` closes the binary stream
+
+
+def remove_temporary_files(path: str | os.PathLike[str]) -> None:
+    """Remove the temporary files that killed writers of `path` have left in its folder.
+
+    The caller makes sure that nobody writes the file now.
+    """
+    target = Path(os.path.realpath(path))
+    pattern = f".{glob.escape(target.name)}.{'?' * _RANDOM_LETTERS}"
+    for temporary in target.parent.glob(pattern):
+        temporary.unlink(missing_ok=True)
 
 
 def _mode(target: Path) -> int:

@@ -101,6 +101,11 @@ class Description(NamedTuple):
     files: dict[str, str]
 
     @property
+    def identity(self) -> str:
+        """A checksum; models with the same checksum have the same weights and values."""
+        return _own_digest({**self.values, "files": self.files})
+
+    @property
     def storage(self) -> WeightStorage:
         """How the weights are stored."""
         return cast(WeightStorage, self.values.get(_STORAGE, "float32"))

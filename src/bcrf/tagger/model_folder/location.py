@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from ..files import current_path
 from .bundled import bundled_folder, bundled_models
-from .description import DESCRIPTION
+from .description import DESCRIPTION, read_description
 from .model_files import ModelError
 
-__all__ = ["locate"]
+__all__ = ["absolute_path", "locate", "model_identity"]
 
 
 def locate(path: Path) -> Path:
@@ -33,3 +34,14 @@ def locate(path: Path) -> Path:
     if not path.is_dir():
         raise ModelError(f"{path}: expected the folder of a model, found a file")
     raise ModelError(f"{path}: holds no model; expected {DESCRIPTION} in it, or best/{DESCRIPTION}")
+
+
+def absolute_path(model: str | os.PathLike[str]) -> str:
+    """Return a path that leads other processes to the same model, whatever their current folder."""
+    bundled = None if os.path.exists(model) else bundled_folder(os.fspath(model))
+    return os.path.abspath(bundled or model)
+
+
+def model_identity(path: Path) -> str:
+    """Return a checksum of the model at `path` (see `locate`); only `model.json` is read."""
+    return read_description(locate(path)).identity
