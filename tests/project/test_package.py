@@ -44,6 +44,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("tagger.report",),
     ("tagger.training",),
     ("tagger.fetching",),
+    ("spacy",),
     ("cli",),
     ("__main__",),
 ]
