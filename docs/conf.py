@@ -42,7 +42,7 @@ napoleon_use_rtype = False
 # References that cannot be resolved without a network, or that are not documented on this site:
 # types of torch and of the standard library, and internal type names in signatures.
 nitpick_ignore_regex = [
-    ("py:.*", r"(torch|typing|collections|os|pathlib|nn|abc)(\..*)?"),
+    ("py:.*", r"(torch|typing|collections|os|pathlib|nn|abc|spacy)(\..*)?"),
     ("py:.*", r"(Tensor|Path|Any|Self|SupportsIndex|Literal|Sequence|Iterable|Iterator|Mapping)"),
     ("py:.*", r"bcrf\.(?!tagger$).*\..*"),
     ("py:.*", r"_?[A-Z]\w*"),

@@ -155,9 +155,9 @@ class TaggerComponent(_Component):
         >>> import spacy
         >>> nlp = spacy.blank("en")
         >>> tagger = nlp.add_pipe("bcrf_tagger", config={"model": "runs/pos"})
-        >>> doc = nlp("The dog barks.")
+        >>> doc = nlp("The dog is old.")
         >>> [token.pos_ for token in doc]
-        ['DET', 'NOUN', 'VERB', 'PUNCT']
+        ['DET', 'NOUN', 'AUX', 'ADJ', 'PUNCT']
         >>> doc[0]._.tag_probability > 0.9
         True
     """

@@ -97,8 +97,8 @@ class Segmenter:
             >>> tokenizer = {"@tokenizers": "bcrf_segmenter", "model": "runs/zh"}
             >>> nlp = spacy.blank("zh", config={"nlp": {"tokenizer": tokenizer}})
             >>> docs = nlp.tokenizer.pipe(["我买了两个包子。", "今天早上"])
-            >>> [len(doc) for doc in nlp.pipe(docs)]
-            [6, 2]
+            >>> [doc[0].text for doc in nlp.pipe(docs)]
+            ['我', '今天']
         """
         for batch in minibatch(texts, batch_size):
             tagger = self.model.tagger
