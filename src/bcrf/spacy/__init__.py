@@ -10,7 +10,7 @@ import typing
 from collections.abc import Callable
 
 try:
-    from spacy.language import Language
+    from spacy import Language
 except ModuleNotFoundError as error:
     if error.name != "spacy":
         raise
