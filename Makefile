@@ -9,6 +9,7 @@ CORE := $(VENV)/.installed-core
 CLI := $(VENV)/.installed-cli
 DEV := $(VENV)/.installed-dev
 BENCH_CORE := .venv-bench/.installed-core
+INTEGRATIONS := .venv-integrations/.installed
 
 # The sources of the compiled extension.
 NATIVE := CMakeLists.txt $(wildcard native/*.h native/*/*.h native/*/*.cpp)
@@ -17,7 +18,7 @@ NATIVE := CMakeLists.txt $(wildcard native/*.h native/*/*.h native/*/*.cpp)
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow models docs bench bench-gpu bench-taggers gpu-page compare reproduce campaign native wheel sanitize lint types format clean
+.PHONY: help demo test test-slow test-integrations models docs bench bench-gpu bench-taggers gpu-page compare reproduce campaign native wheel sanitize lint types format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 12
@@ -30,6 +31,9 @@ test: lint types  ## lint, type-check and run the fast tests
 
 test-slow: $(DEV)  ## run the slow tests
 	$(PYTEST) -m slow
+
+test-integrations: $(INTEGRATIONS)  ## test spaCy and Ray, in an environment of their own
+	OMP_NUM_THREADS=1 .venv-integrations/bin/python -m pytest integration_tests $(ARGS)
 
 docs: $(DEV)  ## build the documentation site into build/docs; a warning or a broken link is an error
 	$(BIN)/python -m sphinx -b html -n -W --keep-going -q docs build/docs
@@ -105,7 +109,7 @@ format: $(DEV)  ## fix what the linter can fix, then format
 
 clean:  ## remove caches and build products; the environments stay
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	find src tests examples measurement benchmarks campaign reproduction bundled_models -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests integration_tests examples measurement benchmarks campaign reproduction bundled_models -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python $(BENCH)/python: %/bin/python:
 	$(PYTHON) -m venv $*
@@ -127,4 +131,15 @@ $(CORE) $(BENCH_CORE): %/.installed-core: pyproject.toml constraints.txt $(NATIV
 # bcrf is installed already; this installs the dependencies of one of its extras.
 $(CLI) $(DEV): $(VENV)/.installed-%: $(CORE)
 	$(BIN)/$(PIP) 'bcrf[$*]'
+	@touch $@
+
+# This environment sees the packages of .venv, so that torch is not installed and bcrf not compiled a
+# second time, and adds those that are too large for `make test`.
+$(INTEGRATIONS): $(DEV)
+	$(BIN)/python -m venv .venv-integrations
+	.venv-integrations/bin/python -c 'import pathlib, sysconfig; \
+		path = pathlib.Path(sysconfig.get_path("purelib")); \
+		shared = path.parents[3] / "$(VENV)" / path.relative_to(path.parents[2]); \
+		path.joinpath("shared.pth").write_text(f"import site; site.addsitedir({str(shared)!r})\n")'
+	.venv-integrations/bin/$(PIP) 'bcrf[spacy,ray]'
 	@touch $@

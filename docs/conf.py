@@ -35,13 +35,14 @@ myst_heading_anchors = 3
 default_role = "code"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+autodoc_mock_imports = ["ray", "spacy", "srsly"]  # the environment of `make docs` does not have them
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 
 # References that cannot be resolved without a network, or that are not documented on this site:
 # types of torch and of the standard library, and internal type names in signatures.
 nitpick_ignore_regex = [
-    ("py:.*", r"(torch|transformers|typing|collections|os|pathlib|nn|abc)(\..*)?"),
+    ("py:.*", r"(torch|transformers|typing|collections|os|pathlib|nn|abc|spacy|ray)(\..*)?"),
     ("py:.*", r"(Tensor|Path|Any|Self|SupportsIndex|Literal|Sequence|Iterable|Iterator|Mapping)"),
     ("py:.*", r"bcrf\.(?!tagger$).*\..*"),
     ("py:.*", r"_?[A-Z]\w*"),

@@ -14,6 +14,7 @@ from torch import Tensor
 
 import bcrf
 from bcrf import ChainLayer, Structure
+from bcrf.layers.probabilities import span_probabilities
 from tests import oracles
 from tests.layer_cases import (
     HOLES,
@@ -167,6 +168,14 @@ def test_a_mention_is_a_span_that_ends() -> None:
     )
     close(mention + goes_on, layer.span_probability(emissions, [(0, 1, [1, 2])]))
     assert layer.span_probability(emissions, []).shape == (0,)
+
+
+def test_a_mention_of_a_sentence_of_one_word() -> None:
+    """The sets of a mention go on to the next word, which no sentence of the batch has."""
+    chain = bcrf.LinearChain(torch.randn(2, 1, 3, generator=torch.Generator().manual_seed(0)))
+    sets = torch.tensor([[[False, True, False], [True, True, False]]])
+    found = span_probabilities(chain, sets, torch.tensor([1]), torch.tensor([0]))
+    torch.testing.assert_close(found, chain.unary[1, 0].softmax(-1)[1:2])
 
 
 @each_layer

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import doctest
 import importlib
 import inspect
-import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import bcrf
-from bcrf.compat.caching import cached_result
 from bcrf.tagger.training import Config, Finished, train
+from tests.project.documentation import (
+    check_example,
+    documented_objects,
+    modules_with_examples,
+    run_examples,
+)
 from tests.tokenizer_cases import load_tokenizer
-
-ROOT = Path(__file__).parents[2]
-SOURCE = Path(bcrf.__file__).parent
-# Modules with examples, by their dotted names.
-MODULES = [
-    ".".join(("bcrf", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
-    for path in sorted(SOURCE.rglob("*.py"))
-    if ">>>" in path.read_text(encoding="utf-8")
-]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +37,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     return {"tagger": tagger, "file": file, "tokenizer": load_tokenizer(folder)}
 
 
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", modules_with_examples(integration=False))
 def test_examples_run(
     module: str,
     trained: dict[str, object],
@@ -52,50 +45,15 @@ def test_examples_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)  # an example may write files
-    options = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-    runner = doctest.DocTestRunner(optionflags=options)
-    printed: list[str] = []
-    tests = doctest.DocTestFinder().find(importlib.import_module(module), extraglobs=trained)
-    assert any(test.examples for test in tests)
-    for test in tests:
-        runner.run(test, out=printed.append)
-    assert not runner.failures, "".join(printed)
+    run_examples(module, trained)
 
 
-def documented_objects(page: str) -> Iterator[tuple[str, object]]:
-    """Yield the names and objects of an API page that need an example.
-
-    These are all classes, functions and exceptions, and the methods and results that `:members:`
-    selects. Without a list of names, it selects all public methods of the class itself. Properties
-    need no example.
-    """
-    module = "bcrf"
-    owner: object = None
-    for line in page.splitlines():
-        if found := re.match(r"\.\. currentmodule:: ([\w.]+)", line):
-            module = found[1]
-        elif found := re.match(r"\.\. auto(?:class|function|exception):: (\w+)", line):
-            owner = getattr(importlib.import_module(module), found[1])
-            name = f"{module}.{found[1]}"
-            yield name, owner
-        elif found := re.match(r" +:members:(.*)", line):
-            members = re.findall(r"\w+", found[1]) or [x for x in vars(owner) if x[0] != "_"]
-            for member in members:
-                value = inspect.getattr_static(owner, member)
-                if isinstance(value, classmethod | staticmethod):
-                    value = value.__func__
-                if inspect.isfunction(value) or isinstance(value, cached_result):
-                    yield f"{name}.{member}", value
-
-
-DOCUMENTED = dict(documented_objects((ROOT / "docs" / "api.md").read_text(encoding="utf-8")))
+DOCUMENTED = documented_objects(integration=False)
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)
 def test_documented_names_have_an_example(name: str) -> None:
-    docstring = DOCUMENTED[name].__doc__  # not inherited from a parent class
-    assert docstring, f"{name} has no docstring of its own"
-    assert ">>>" in docstring, f"{name} has no example (>>>) in its docstring"
+    check_example(name, DOCUMENTED[name])
 
 
 @pytest.mark.parametrize(

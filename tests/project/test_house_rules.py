@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "bcrf"
 PROGRAMS = ("benchmarks", "campaign", "examples", "measurement", "reproduction")
+TESTS = (ROOT / "tests", ROOT / "integration_tests")
 MAX_LINES = 450
 
 
@@ -35,7 +36,7 @@ def classes(path: Path) -> Iterator[str]:
 
 def test_no_two_classes_have_one_name():
     places = defaultdict(list)
-    for path in [*sources(), *python_files(ROOT / "tests")]:
+    for path in [*sources(), *python_files(*TESTS)]:
         for name in classes(path):
             places[name].append(path.relative_to(ROOT).as_posix())
     repeated = {name: where for name, where in places.items() if len(where) > 1}
@@ -46,7 +47,7 @@ def test_files_are_short_enough_to_read():
     native = [path for path in (ROOT / "native").rglob("*") if path.suffix in (".h", ".cpp")]
     long = {
         path.relative_to(ROOT).as_posix(): lines
-        for path in [*sources(), *python_files(ROOT / "tests"), *native]
+        for path in [*sources(), *python_files(*TESTS), *native]
         if (lines := len(path.read_text(encoding="utf-8").splitlines())) > MAX_LINES
     }
     assert not long

@@ -49,6 +49,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("tagger.training",),
     ("tagger.fetching",),
     ("huggingface",),
+    ("spacy",),
     ("cli",),
     ("__main__",),
 ]

@@ -105,7 +105,8 @@ def span_probabilities(model: LinearChain, sets: Tensor, sentence: Tensor, first
     reached = solution.tag_probabilities()[sentence, first] * sets[:, 0]
     _, conditionals = solution.log_conditionals()
     edges = conditionals.shape[1]
-    for step in range(1, sets.shape[1]):
+    # Without edges, all sentences have length one, and only padding of the sets is left.
+    for step in range(1, sets.shape[1] if edges else 1):
         edge = first + step - 1
         beyond = edge + 1 >= model.lengths[sentence]  # only padding of the sets is left
         following = torch.exp(conditionals[sentence, edge.clamp(max=edges - 1)])
