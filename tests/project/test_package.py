@@ -41,6 +41,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("tagger.model_folder",),
     ("tagger.prediction",),
     ("tagger",),
+    ("tagger.export",),
     ("tagger.report",),
     ("tagger.training",),
     ("tagger.fetching",),

@@ -21,6 +21,7 @@ COMMANDS = {
     "train": "train a tagger",
     "evaluate": "measure a tagger on annotated sentences",
     "tag": "tag sentences",
+    "export": "write a tagger as a file that runs without torch",
     "check": "look for mistakes in data files",
     "data": "fetch treebanks of Universal Dependencies",
 }

@@ -22,6 +22,9 @@ from .folded_chain import FoldedChain, Transitions
 
 __all__ = ["project"]
 
+# Positions after the last one; edges have one more, because there is one edge less.
+_PADDING = 4
+
 # Between two such projections the constants per position grow by a few scores.
 _CENTRE_EVERY = 16
 
@@ -29,7 +32,7 @@ _CENTRE_EVERY = 16
 def project(folded: FoldedChain, lam: Tensor, omegas: Sequence[float], first: int) -> Tensor:
     """Return lam [B, n, T] after the projections; see `pytorch.project`.
 
-    The layout of the tensors, for n = 5 (h = 4 pairs, with padding after the sentence):
+    The layout of the tensors, for n = 5 (followed by padding):
 
         position    0   1   2   3   4
         lam        e0  o0  e1  o1  e2          even[j] is position 2j, odd[j] is position 2j + 1
@@ -39,13 +42,13 @@ def project(folded: FoldedChain, lam: Tensor, omegas: Sequence[float], first: in
     if folded.transitions.shared:  # the products are in float64, so conversions would only cost
         wide = widest_dtype(lam.device)
         folded, lam = folded.to(wide), lam.to(wide)
-    even_left, odd_left = _halves(folded.left, n)
-    even_right, odd_right = _halves(folded.right, n)
-    even_free, odd_free = _halves(folded.interior_live, n)
-    even_lam, odd_lam = _halves(lam, n)
+    even_left, odd_left = _halves(folded.left, _PADDING + 1)
+    even_right, odd_right = _halves(folded.right, _PADDING + 1)
+    even_free, odd_free = _halves(folded.interior_live, _PADDING)
+    even_lam, odd_lam = _halves(lam, _PADDING)
     even_pairs = odd_pairs = before_pairs = folded.transitions
     if not folded.transitions.shared:
-        even_scores, odd_scores = _halves(folded.transitions.scores, n)
+        even_scores, odd_scores = _halves(folded.transitions.scores, _PADDING + 1)
         even_pairs, odd_pairs = Transitions(even_scores), Transitions(odd_scores)
         before_pairs = Transitions(_shifted(odd_scores))
     # The edge before an even position, o_{j-1} -> e_j.
@@ -62,20 +65,21 @@ def project(folded: FoldedChain, lam: Tensor, omegas: Sequence[float], first: in
             alpha = before_right + before_pairs.forward(before_left - before)
             beta = even_left + even_pairs.backward(even_right + odd_lam)
             even_lam = _step(even_lam, alpha, beta, even_free, omega, centre)
-    merged = torch.stack([even_lam, odd_lam], 2).flatten(1, 2)[:, :n]
+    # Not stacked and cut to n positions: torch cannot prove that there are so many.
+    position = torch.arange(n, device=lam.device)
+    pair, is_even = position // 2, (position % 2 == 0).unsqueeze(-1)
+    merged = torch.where(is_even, even_lam[:, pair], odd_lam[:, pair])
     return _centred(merged, folded.interior_live).to(dtype)
 
 
-def _halves(x: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Return the entries 0, 2, ... and 1, 3, ... of x [B, m, ...], each [B, h, ...] with h > n / 2.
+def _halves(x: Tensor, padding: int) -> tuple[Tensor, Tensor]:
+    """Return the entries 0, 2, ... and 1, 3, ... of x [B, m, ...] after `padding` entries of 0.
 
-    Entries beyond m are 0 (False). There are at least two of them, because torch treats the sizes 0
-    and 1 as special cases.
+    Both are [B, h, ...] with h = (m + padding) // 2. torch treats the sizes 0 and 1 as special
+    cases, so h must be at least 2 for all m.
     """
-    h = (n + 1) // 2 + 2
-    more = x.new_zeros(x.shape[0], 2 * h - x.shape[1], *x.shape[2:])
-    even, odd = torch.cat([x, more], 1).unflatten(1, (h, 2)).unbind(2)
-    return even, odd
+    padded = torch.cat([x, x.new_zeros(x.shape[0], padding, *x.shape[2:])], 1)
+    return padded[:, 0:-1:2], padded[:, 1::2]
 
 
 def _shifted(x: Tensor) -> Tensor:

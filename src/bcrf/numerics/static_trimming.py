@@ -235,9 +235,11 @@ class ReachableInSegments(ReachableTags):
         position = torch.arange(n, device=lengths.device)
         inside = position < lengths.unsqueeze(1)
         last = position == lengths.unsqueeze(1) - 1
-        more = self._starts.new_zeros(len(self._starts), n - self._starts.shape[1] + 1)
+        more = self._starts.new_zeros(self._starts.shape[0], n + 1 - self._starts.shape[1])
         # One position more than n, so that the last position has a next one.
-        first = torch.cat([self._starts, more], 1) | (torch.arange(n + 1, device=lengths.device) == 0)
+        first = torch.cat([self._starts, more], 1) | (
+            torch.arange(n + 1, device=lengths.device) == 0
+        )
         before = _limited_distance(first[:, :-1], forward.repeats_from)
         ends = (first[:, 1:] | last).flip(1)
         after = _limited_distance(ends, backward.repeats_from - 1).flip(1) + 1
@@ -257,7 +259,7 @@ def divides_into_segments(structure: Rules) -> bool:
 
 
 def _limited_distance(marked: Tensor, limit: int) -> Tensor:
-    """Return the distance from each position back to a marked one, at most `limit`: int64 [B, n]."""
+    """Return the distance [B, n] of each position to the last marked one, at most `limit`."""
     distance = torch.where(marked, 0, limit)
     for _ in range(limit - 1):
         beyond = torch.full_like(distance[:, :1], limit)

@@ -107,7 +107,9 @@ def _feed(tagger: Tagger, examples: Sequence[Example]) -> dict[str, Any]:
     import numpy as np
 
     rows = [tagger.reader(example.tokens).features for example in examples]
-    arrays = [np.frombuffer(b"".join(row or []), np.int32).reshape(len(row or []), -1) for row in rows]
+    arrays = [
+        np.frombuffer(b"".join(row or []), np.int32).reshape(len(row or []), -1) for row in rows
+    ]
     n = max(map(len, arrays))
     features = np.zeros((len(arrays), n, arrays[0].shape[1]), np.int32)
     breaks = np.zeros((len(arrays), n), bool)
