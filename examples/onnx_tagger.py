@@ -30,8 +30,11 @@ def word_features(word):
 def character_features(text):
     """Return the character, n-grams that contain it and classes, for each but two at both ends."""
     ranges = about["character_classes"]
-    found = [ranges[bisect.bisect(ranges, [ord(x), sys.maxunicode + 1]) - 1] for x in text]
-    known = [kind if last >= ord(x) else None for (_, last, kind), x in zip(found, text)]
+    places = [bisect.bisect(ranges, [ord(x), sys.maxunicode + 1]) - 1 for x in text]
+    known = [
+        kind if last >= ord(x) else None
+        for x, (_, last, kind) in zip(text, map(ranges.__getitem__, places), strict=True)
+    ]
     grams = [[text[i], text[i - 1 : i + 1], text[i : i + 2]] for i in range(2, len(text) - 2)]
     return [
         [*grams[i - 2], *(text[j : j + 3] for j in (i - 2, i - 1, i)), *known[i - 1 : i + 2]]
@@ -58,16 +61,17 @@ for line in sys.stdin:
     tokens = [line[i] for i in places] if is_text else line.split()
     if not tokens:
         continue
-    edge = "\n\n"
-    found = (
-        character_features(edge + "".join(tokens) + edge) if is_text else map(word_features, tokens)
-    )
-    rows = [[table.get(x, table[None]) for table, x in zip(tables, values)] for values in found]
+    text = f"\n\n{''.join(tokens)}\n\n"  # line ends stand for what lies before and after
+    found = character_features(text) if is_text else map(word_features, tokens)
+    rows = [
+        [table.get(x, table[None]) for table, x in zip(tables, values, strict=True)]
+        for values in found
+    ]
     if about["vectors"] is not None:
-        for row, token in zip(rows, tokens):
+        for row, token in zip(rows, tokens, strict=True):
             row.append(vectors.get(token, vectors.get(token.lower(), 0)))
     feed = {"features": np.array([rows], np.int32), "lengths": np.array([len(rows)], np.int32)}
     if is_text:  # whether white space precedes a character
         feed["breaks"] = np.diff(places, prepend=places[0])[None] > 1
     tags = session.run(["tags"], feed)[0][0]
-    print(*(f"{token}/{about['labels'][tag]}" for token, tag in zip(tokens, tags)))
+    print(*(f"{token}/{about['labels'][tag]}" for token, tag in zip(tokens, tags, strict=True)))

@@ -120,7 +120,7 @@ def check_all_sizes(tagger: Tagger, file: ExportedFile) -> None:
     task = tagger.task
     for lengths in ([1], [2], [3, 1], [5, 8, 2, 1], [40], [13, 2, 34, 5, 1, 3]):
         # Samples are sorted by length; a text of some characters may have fewer tokens.
-        pairs = [next((s for s in samples if len(s) >= length)) for length in lengths]
+        pairs = [next(s for s in samples if len(s) >= length) for length in lengths]
         cut = [s[:length] for s, length in zip(pairs, lengths, strict=True)]
         examples = [task.example(comparison.as_sentence(s, 0, task)) for s in cut]
         examples = [x for x in examples if len(x)]

@@ -75,7 +75,8 @@ def run(arguments: list[str]) -> int:
 
     from ..tagger import Tagger
     from ..tagger.data import read
-    from ..tagger.export import ExportError, check_replaceable, export_onnx
+    from ..tagger.export import ExportError, export_onnx
+    from ..tagger.export.onnx_file import check_replaceable
 
     output = Path(options.output or f"{options.model.rstrip('/') or '.'}.onnx")
     with one_line_warnings(), progress_bar() as update:

@@ -196,7 +196,7 @@ def _traced(graph: TaggerGraph, tagger: Tagger, probabilities: bool) -> Any:
     if reads_white_space(tagger):
         inputs["breaks"] = torch.zeros(batch, n, dtype=torch.bool)
     dynamic = torch.export.Dim.DYNAMIC
-    sizes = {name: {axis: dynamic for axis in range(min(x.dim(), 2))} for name, x in inputs.items()}
+    sizes = {name: dict.fromkeys(range(min(x.dim(), 2)), dynamic) for name, x in inputs.items()}
     with _quiet():
         program = torch.onnx.export(
             graph,
