@@ -35,7 +35,7 @@ myst_heading_anchors = 3
 default_role = "code"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_mock_imports = ["ray", "spacy", "srsly"]  # the environment of `make docs` does not have them
+autodoc_mock_imports = ["ray", "spacy", "srsly"]  # `make docs` has an environment without them
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 

@@ -18,7 +18,7 @@ from torch.testing import assert_close
 import bcrf
 from bcrf import LinearChain, Solver, Structure
 from bcrf.numerics import logspace
-from bcrf.numerics.logspace import log_matmul, logsumexp, softmax
+from bcrf.numerics.logspace import log_matmul, logsumexp, softmax, wide_log_matmul
 from tests.strategies import bies_follow
 
 HALF, BRAIN, SINGLE, DOUBLE = torch.float16, torch.bfloat16, torch.float32, torch.float64
@@ -395,3 +395,24 @@ def test_training_far_into_underflow(name: str, kind: str) -> None:
         unary, transitions = unary - 300 * grads[0], transitions - 300 * grads[1]
     assert float(unary.abs().max()) > 200
     assert float(loss.detach().max()) < 1e-3
+
+
+# The form of exported graphs
+
+
+@pytest.mark.parametrize("gap", [0.0, 30.0, 300.0])
+def test_wide_log_matmul_is_exact_in_the_range_of_float64(gap: float) -> None:
+    """Sums of terms that are far below the largest entries of their row and column."""
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(5, 5, generator=generator) for _ in range(2))
+    a[:, 0] += gap
+    b[1] += gap
+    a[2, 3] = b[4, 2] = b[0, 1] = -torch.inf
+    found = wide_log_matmul(a, b)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, log_matmul(a, b), rtol=1e-6, atol=1e-5)
+
+
+def test_wide_log_matmul_is_finite_beyond() -> None:
+    a, b = torch.tensor([[0.0, -2000.0]]), torch.tensor([[-torch.inf], [0.0]])
+    assert wide_log_matmul(a, b).tolist() == [[-690.0]]

@@ -12,7 +12,11 @@ from torch import Tensor
 
 from bcrf import LinearChain, Structure
 from bcrf.kernels.folded_chain import fold
-from bcrf.numerics.static_trimming import static_live
+from bcrf.numerics.static_trimming import (
+    ReachableInSegments,
+    divides_into_segments,
+    static_live,
+)
 from bcrf.numerics.trimming import live_tags
 from measurement.launches import LaunchCounter
 from tests.strategies import bies_follow
@@ -248,3 +252,40 @@ def test_errors_are_still_found_on_the_cpu() -> None:
     chain.unary[1, 1, 2] = torch.nan
     with pytest.raises(ValueError, match="sentence 1, position 1: the score of tag 2 is nan"):
         fold(chain)
+
+
+# Segments
+
+
+def live_in_segments(structure: Structure, starts: Tensor, lengths: Tensor) -> Tensor:
+    assert structure.reachable is not None
+    reachable = ReachableInSegments(structure.reachable, starts)
+    masks = (structure.start, structure.end, structure.follow)
+    divided = Structure._unchecked(masks, None, reachable)
+    return static_live(divided, lengths, starts.shape[1])
+
+
+@pytest.mark.parametrize("scheme", ["BIES", "IOB2", "BIOES"])
+def test_segments_are_trimmed_like_sentences(scheme: str) -> None:
+    prefixes = {"BIES": "BIES", "IOB2": "BI", "BIOES": "BIES"}[scheme]
+    labels = [f"{prefix}-{kind}" for kind in "XY" for prefix in prefixes]
+    structure = Structure.from_labels(labels + ["O"] * (scheme != "BIES"), scheme)
+    assert divides_into_segments(structure)
+    generator = torch.Generator().manual_seed(0)
+    for n in range(1, 30):
+        lengths = torch.randint(0, n + 1, (6,), generator=generator)
+        starts = torch.rand(6, n, generator=generator) < 0.3
+        position = torch.arange(n)
+        first = starts | (position == 0)
+        end = first.roll(-1, 1) | (position == lengths.unsqueeze(1) - 1)
+        nodes = (position < lengths.unsqueeze(1)).unsqueeze(-1)
+        nodes = nodes & (structure.start | ~first.unsqueeze(-1))
+        nodes = nodes & (structure.end | ~end.unsqueeze(-1))
+        expected = live_tags(nodes, structure.follow, lengths)
+        assert torch.equal(live_in_segments(structure, starts, lengths), expected)
+
+
+def test_structures_whose_live_tags_alternate_have_no_segments() -> None:
+    assert not divides_into_segments(cycles(2))
+    no_start_after_end = Structure([True, False], [False, True], [[True, True], [False, True]])
+    assert not divides_into_segments(no_start_after_end)

@@ -1,7 +1,8 @@
 """Layers in exported programs and in ONNX: batches of any size, masks of any pattern."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from bcrf import Bregman, ChainLayer
 
 T, STATES = 5, 4
 RULES = bcrf.Structure.from_labels(["O", "B-X", "I-X", "B-Y", "I-Y"], "IOB2")
+LOOPS = {"Loop", "Scan", "If"}
 SHAPES = [(2, 4), (5, 23), (1, 2), (4, 1)]
 slow = pytest.mark.slow
 
@@ -52,6 +54,9 @@ MODELS: dict[str, Callable[[], Decoder]] = {
     "softmax": lambda: Decoder(bcrf.TokenSoftmax(T)),
     "marginals: exact": lambda: MarginalsOfLayer(bcrf.ExactCRF(T, constraints=RULES)),
     "marginals: bregman": lambda: MarginalsOfLayer(bcrf.BregmanCRF(T, 3)),
+    "marginals: bregman, constrained": lambda: MarginalsOfLayer(
+        bcrf.BregmanCRF(T, 3, constraints=RULES)
+    ),
     "marginals: softmax": lambda: MarginalsOfLayer(bcrf.TokenSoftmax(T)),
 }
 
@@ -91,6 +96,15 @@ def test_exported_programs(name: str) -> None:
         assert_close(program.module()(*arguments), model(*arguments), rtol=1e-5, atol=1e-6)
 
 
+def operators(graph: Any) -> Iterator[str]:
+    """Yield the operators of an ONNX graph, those of its subgraphs included."""
+    for node in graph.node:
+        yield node.op_type
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from operators(inner)
+
+
 @slow
 @pytest.mark.parametrize("name", MODELS)
 @torch.no_grad()
@@ -110,3 +124,5 @@ def test_onnx(name: str) -> None:
         given = dict(zip(names, (x.numpy() for x in arguments), strict=True))
         (found,) = session.run(None, given)
         assert_close(torch.from_numpy(found), model(*arguments), rtol=1e-4, atol=1e-5)
+    has_loop = not LOOPS.isdisjoint(operators(program.model_proto.graph))
+    assert has_loop == ("viterbi" in name or "exact" in name)

@@ -62,6 +62,7 @@ def test_documented_names_have_an_example(name: str) -> None:
         "bcrf",
         "bcrf.layers",
         "bcrf.tagger",
+        "bcrf.tagger.export",
         "bcrf.tagger.report",
         "bcrf.tagger.training",
         "bcrf.tagger.fetching",

@@ -45,6 +45,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("tagger",),
     ("tagger.shards",),
     ("ray",),
+    ("tagger.export",),
     ("tagger.report",),
     ("tagger.training",),
     ("tagger.fetching",),

@@ -46,6 +46,7 @@ ALLOWED_CODE = {".py", ".pyi", ".so", ".typed"}
 ALLOWED_DATA = {
     "samples": {".conll", ".conllu", ".md"},
     "models": {".json", ".safetensors", ".md", ".txt"},
+    "web": {".mjs"},
 }
 COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "clang++", "cmake", "ninja")
 
@@ -56,7 +57,8 @@ def check_contents(names: list[str]) -> str:
     package = [name for name in files if ".dist-info/" not in name]
     outside = [name for name in package if not name.startswith("bcrf/")]
     assert not outside, f"files outside the package: {outside}"
-    assert {"bcrf/py.typed", "bcrf/_native.pyi", "bcrf/models/en/model.json"} <= set(package)
+    assert {"bcrf/py.typed", "bcrf/_native.pyi"} <= set(package)
+    assert {"bcrf/models/en/model.json", "bcrf/web/tagger.mjs"} <= set(package)
     unexpected = [name for name in package if Path(name).suffix not in _allowed(name)]
     assert not unexpected, f"unexpected files: {unexpected}"
     extensions = [name for name in package if name.endswith(".so")]

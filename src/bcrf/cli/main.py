@@ -22,6 +22,7 @@ COMMANDS = {
     "evaluate": "measure a tagger on annotated sentences",
     "tag": "tag sentences",
     "models": "list the bundled models",
+    "export": "write a tagger as a file that runs without torch",
     "check": "look for mistakes in data files",
     "data": "fetch treebanks of Universal Dependencies",
 }

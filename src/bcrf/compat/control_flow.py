@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .private_torch import HAS_LOOPS, has_static_value, may_be_exporting, scan
 
-__all__ = ["Step", "is_static", "is_tracing", "loop", "stored"]
+__all__ = ["Step", "is_exporting", "is_static", "is_tracing", "loop", "stored"]
 
 Columns = Sequence[Any]
 Step = Callable[[tuple[Tensor, ...], tuple[Any, ...]], tuple[tuple[Tensor, ...], Tensor]]
@@ -24,6 +24,11 @@ Step = Callable[[tuple[Tensor, ...], tuple[Any, ...]], tuple[tuple[Tensor, ...],
 def is_tracing() -> bool:
     """Whether torch.compile or torch.export traces this call and supports loop operators."""
     return HAS_LOOPS and torch.compiler.is_compiling()
+
+
+def is_exporting() -> bool:
+    """Whether torch.export traces this call and supports loop operators."""
+    return is_tracing() and may_be_exporting()
 
 
 def is_static(size: int) -> bool:

@@ -25,8 +25,9 @@ from torch import Tensor
 from ..chain import LinearChain
 from ..checks import values_readable
 from ..compat.caching import cached_property
+from ..compat.control_flow import is_exporting
 from ..diagnosis import check_paths, check_scores
-from ..numerics.logspace import log_matmul, scaled_exp
+from ..numerics.logspace import log_matmul, scaled_exp, wide_log_matmul
 from ..numerics.static_trimming import static_live
 from ..numerics.trimming import live_tags
 
@@ -94,6 +95,8 @@ class Transitions:
         return self._product(y, self.scores.mT, transpose=True)
 
     def _product(self, x: Tensor, scores: Tensor, transpose: bool) -> Tensor:
+        if self.shared and is_exporting():
+            return wide_log_matmul(x, scores)
         exp, peak = self._exponential if values_readable(x) else (None, None)
         if exp is not None and transpose:
             exp = exp.mT

@@ -15,9 +15,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ..checks import values_readable
-from ..compat.control_flow import Step, is_static, is_tracing, loop, stored
+from ..compat.control_flow import Step, is_exporting, is_static, is_tracing, loop, stored
 from ..numerics.associative_scan import suffix_products
 from ..numerics.logspace import log_matmul, widest_dtype
+from . import exported
 from .dual import residual
 from .folded_chain import FoldedChain, Transitions
 
@@ -39,6 +40,8 @@ def project(
     Each step updates all interior positions of one parity at once. See `reference.project` for the
     arguments and the result.
     """
+    if tolerance is None and is_exporting():
+        return exported.project(folded, lam, omegas, first)
     if tolerance is None and torch.compiler.is_compiling() and is_static(lam.shape[1]):
         return _project_by_parity(folded, lam, omegas, first)
     lam = lam.clone()

@@ -22,6 +22,7 @@ __all__ = [
     "matmul",
     "scaled_exp",
     "softmax",
+    "wide_log_matmul",
     "widest_dtype",
 ]
 
@@ -140,6 +141,23 @@ def log_matmul(
     out = torch.where(low, -math.inf, out)
     present = matmul((a > -math.inf).to(mass.dtype), (b > -math.inf).to(mass.dtype)) > 0
     return _redo_rows(out, a, b, (low & present).any(-1))
+
+
+def wide_log_matmul(a: Tensor, b: Tensor) -> Tensor:
+    """Return `log_matmul(a, b)` for one matrix `b` [S, T], as one matrix product in float64.
+
+    An exported graph cannot look for terms that underflow, so it has no log form to fall back to.
+    In float64 a term may be up to exp(-690) of the largest ones before it is lost: 690 is the sum
+    of two differences, between a[s] and the largest entry of its row, and between b[s, t] and the
+    largest entry of its column. A sum without any larger term becomes exp(-690) of these, also if
+    it is empty. Tags without an allowed neighbour are therefore trimmed before.
+    """
+    wide = widest_dtype(a.device)
+    scores, matrix = a.to(wide), b.to(wide)
+    peak_a, peak_b = _peak(scores, -1), _peak(matrix, -2)
+    mass = matmul(torch.exp(scores - peak_a), torch.exp(matrix - peak_b))
+    least = math.exp(-690) if wide == torch.float64 else torch.finfo(wide).tiny
+    return (torch.log(mass.clamp(min=least)) + peak_a + peak_b).to(a.dtype)
 
 
 def scaled_exp(b: Tensor) -> tuple[Tensor, Tensor]:

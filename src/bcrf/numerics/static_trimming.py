@@ -20,7 +20,14 @@ from torch import Tensor
 from ..compat.private_torch import in_transform
 from .trimming import live_tags
 
-__all__ = ["ReachableTags", "Rules", "has_tables", "static_live"]
+__all__ = [
+    "ReachableInSegments",
+    "ReachableTags",
+    "Rules",
+    "divides_into_segments",
+    "has_tables",
+    "static_live",
+]
 
 # A structure that needs more rows than this gets no table; `live_tags` then runs instead. The
 # period is a common multiple of the lengths of cycles, so it can be large: 180180 for 50 tags.
@@ -61,6 +68,8 @@ def static_live(structure: Rules, lengths: Tensor, n: int) -> Tensor:
     tables = None if reachable is None else reachable.tables()
     if reachable is None or tables is None:
         return _live_without_tables(structure, lengths, n)
+    if isinstance(reachable, ReachableInSegments):
+        return reachable.live(lengths, n)
     device, num_tags = lengths.device, structure.start.shape[0]
     if reachable.everything:
         inside = torch.arange(n, device=device) < lengths.unsqueeze(1)
@@ -196,6 +205,67 @@ class ReachableTags:
             if not in_transform() and all(type(x) is Tensor for x in found):
                 self._continued[device] = found
         return found
+
+
+class ReachableInSegments(ReachableTags):
+    """The reachable tags of sentences that consist of independent segments.
+
+    A segment begins with a start tag and ends with an end tag, as a sentence does. White space, for
+    example, divides a text into segments that are words or sequences of words. Any end tag may be
+    followed by any start tag, so whether a tag is live depends on its own segment alone.
+
+    Args:
+        whole: the reachable tags of the structure.
+        starts: bool [B, n], True where a segment begins. The first position of a sentence always
+            begins one. Later positions than n, in a padded graph, begin none.
+
+    The structure must be one for which `divides_into_segments` is True.
+    """
+
+    def __init__(self, whole: ReachableTags, starts: Tensor) -> None:
+        super().__init__(*whole.masks)
+        self._computed, self._tables = True, whole.tables()
+        self._starts = starts
+
+    def live(self, lengths: Tensor, n: int) -> Tensor:
+        """Return the live tags, bool [B, n, T]; see `static_live`."""
+        tables = self.tables()
+        assert tables is not None
+        forward, backward = tables
+        position = torch.arange(n, device=lengths.device)
+        inside = position < lengths.unsqueeze(1)
+        last = position == lengths.unsqueeze(1) - 1
+        more = self._starts.new_zeros(self._starts.shape[0], n + 1 - self._starts.shape[1])
+        # One position more than n, so that the last position has a next one.
+        first = torch.cat([self._starts, more], 1) | (
+            torch.arange(n + 1, device=lengths.device) == 0
+        )
+        before = _limited_distance(first[:, :-1], forward.repeats_from)
+        ends = (first[:, 1:] | last).flip(1)
+        after = _limited_distance(ends, backward.repeats_from - 1).flip(1) + 1
+        return forward.at(before) & backward.at(torch.where(inside, after, 0))
+
+
+def divides_into_segments(structure: Rules) -> bool:
+    """Whether the live tags of segments can be found, see `ReachableInSegments`.
+
+    Each start tag may follow each end tag, and live tags depend on the distances to both ends of a
+    segment up to some distance only. Reads the masks, so it must not be called in a graph.
+    """
+    tables = None if structure.reachable is None else structure.reachable.tables()
+    if tables is None or any(len(rows.rows) - 1 != rows.repeats_from for rows in tables):
+        return False
+    return bool(structure.follow[structure.end][:, structure.start].all())
+
+
+def _limited_distance(marked: Tensor, limit: int) -> Tensor:
+    """Return the distance [B, n] of each position to the last marked one, at most `limit`."""
+    distance = torch.where(marked, 0, limit)
+    for _ in range(limit - 1):
+        beyond = torch.full_like(distance[:, :1], limit)
+        previous = torch.cat([beyond, distance[:, :-1]], 1)
+        distance = torch.minimum(distance, previous + 1)
+    return distance
 
 
 def _reachable_sets(first: Tensor, follow: Tensor) -> PeriodicRows | None:
