@@ -16,6 +16,7 @@ import torch
 from bcrf.tagger import Tagged, Tagger
 from bcrf.tagger.data import LengthBatches, read
 from bcrf.tagger.nn.inputs import pad_masks
+from bcrf.tagger.prediction.chains import batch_tokens
 from bcrf.tagger.prediction.decoding import label
 from bcrf.tagger.prediction.sentences import as_sentence
 from bcrf.tagger.tasks import Segmentation
@@ -25,8 +26,6 @@ __all__ = ["STAGES", "profile"]
 STAGES = ("sentences", "features", "network", "decoding", "results")
 """Sentences become examples; tokens become ids and batches; the network scores them; the decoder
 finds the labels; the results are built."""
-
-_BATCH_TOKENS = 4096
 
 
 @torch.no_grad()
@@ -69,7 +68,9 @@ def _one_pass(
         examples = [task.example(as_sentence(s, i, task)) for i, s in enumerate(sentences)]
     with timed("features"):
         inputs = [tagger.reader(example.tokens) for example in examples]
-        batches = LengthBatches(list(map(len, inputs)), tokens=_BATCH_TOKENS).in_order()
+        batches = LengthBatches(
+            list(map(len, inputs)), tokens=batch_tokens(tagger.device)
+        ).in_order()
     for rows in batches:
         some = [examples[row] for row in rows]
         with timed("features"):

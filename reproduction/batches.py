@@ -6,12 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from bcrf.chain import LinearChain
 from bcrf.tagger import Tagger
-from bcrf.tagger.prediction.chains import BATCH_TOKENS, iterate_chains
+from bcrf.tagger.prediction.chains import iterate_chains
 from bcrf.tagger.tasks import Example
 
 __all__ = ["chains"]
-
-_BATCH_TOKENS = BATCH_TOKENS
 
 
 def chains(
@@ -20,7 +18,7 @@ def chains(
     """Yield batches of sentences of similar length, with the chains of their scores.
 
     Args:
-        tokens: maximum number of tokens in a batch, including padding; None: 4096.
+        tokens: maximum number of tokens in a batch, including padding; None: as in tagging.
     """
-    for rows, chain in iterate_chains(tagger, examples, tokens or _BATCH_TOKENS):
+    for rows, chain in iterate_chains(tagger, examples, tokens):
         yield [examples[row] for row in rows], chain

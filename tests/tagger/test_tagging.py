@@ -380,11 +380,11 @@ def test_batches_have_at_most_their_size(taggers, monkeypatch):
         return batches
 
     monkeypatch.setattr(LengthBatches, "in_order", recorded)
-    monkeypatch.setattr(tagging, "BATCH_TOKENS", 12)
+    monkeypatch.setattr(tagging, "batch_tokens", lambda device: 12)
     expected = [t.labels for t in taggers["pos"].tag(inputs("pos"))]
     assert max(sizes) <= 12
     assert len(sizes) > 3
-    monkeypatch.setattr(tagging, "BATCH_TOKENS", 4096)
+    monkeypatch.setattr(tagging, "batch_tokens", lambda device: 4096)
     assert [t.labels for t in taggers["pos"].tag(inputs("pos"))] == expected
 
 

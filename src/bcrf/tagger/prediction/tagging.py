@@ -13,7 +13,7 @@ from ..nn.inputs import Inputs
 from ..tasks import Example
 from .blocks import BlockedChain
 from .calibration import scaled
-from .chains import BATCH_TOKENS
+from .chains import batch_tokens
 from .decoding import Labelled, label
 from .long_sentences import LongSentence, block_size, network_context
 from .options import TaggingOptions
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["LONGEST_WHOLE", "tag_all"]
 
 LONGEST_WHOLE = 4096
-"""Most tokens of a sentence that is tagged as a whole, as many as a batch has. Longer sentences are
-tagged in blocks (`LongSentence`)."""
+"""Most tokens of a sentence that is tagged as a whole. Longer sentences are tagged in blocks
+(`LongSentence`)."""
 
 
 def tag_all(
@@ -36,13 +36,13 @@ def tag_all(
 ) -> Iterator[Tagged]:
     """Yield the tagged sentences in order; read a window of sentences at a time."""
     tagger.model.eval()
-    rest = iter(examples)
+    rest, tokens = iter(examples), batch_tokens(tagger.device)
     while taken := take(rest, window):
         found: dict[int, Tagged] = {}
         short = [row for row, example in enumerate(taken) if len(example) <= LONGEST_WHOLE]
         with model_errors(taken[0]):
             inputs = [tagger.reader(taken[row].tokens) for row in short]
-        for rows in LengthBatches(list(map(len, inputs)), tokens=BATCH_TOKENS).in_order():
+        for rows in LengthBatches(list(map(len, inputs)), tokens=tokens).in_order():
             with model_errors(taken[short[rows[0]]]):
                 results = _tag_batch(
                     tagger,
