@@ -65,7 +65,8 @@ def test_entities_are_those_of_the_tagger(models: Path) -> None:
     expected = [
         [(span.start, span.end, span.type, p) for span, p in zip(spans, ps, strict=True)]
         for tagged in tagger.tag_examples(
-            tagger.task.annotated([*read(str(SAMPLES / "english-ner-dev.conll"))][:40]), items=True
+            tagger.task.annotated([*read(str(SAMPLES / "english-ner-dev.conll"))][:40]),
+            probabilities=True,
         )
         for spans, ps in [
             (tagged.task.items(tagged.example, tagged.labels), tagged.item_probabilities)

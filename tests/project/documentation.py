@@ -18,7 +18,7 @@ from bcrf.compat.caching import cached_result
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(bcrf.__file__).parent
 
-INTEGRATIONS = ("bcrf.ray", "bcrf.spacy")
+INTEGRATIONS = ("bcrf.spacy",)
 """Packages whose examples need packages that only `make test-integrations` installs."""
 
 INTEGRATION_PAGE = "<!-- Python blocks run in integration_tests -->"

@@ -28,6 +28,7 @@ __all__ = [
     "register_pytree_node",
     "requires_grad_outside",
     "scan",
+    "was_written",
 ]
 
 # Loop operators. They are prototypes in torch; the package was tested with torch 2.13 and later.
@@ -58,6 +59,17 @@ def may_be_exporting() -> bool:
     """
     flag: bool = getattr(torch.compiler, "_is_exporting_flag", True)
     return flag
+
+
+def was_written(tensor: torch.Tensor) -> bool:
+    """Whether an in-place operation has written to a tensor since it was created.
+
+    False for tensors of inference mode, of which torch does not count the operations.
+    """
+    if tensor.is_inference():
+        return False
+    version: int = attrgetter("_version")(tensor)
+    return version > 0
 
 
 # Functions that tell whether a dispatch mode, a function transform or a tracer is active. Such a

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
+from ..compat.private_torch import was_written
+
 if TYPE_CHECKING:
     from .layer import ChainLayer
 
@@ -31,8 +33,7 @@ def fill_missing_parameters(parameters: list[nn.Parameter]) -> None:
     """
     for parameter in parameters:
         loaded = getattr(parameter, "_is_hf_initialized", False)
-        written = not parameter.is_inference() and parameter._version > 0
-        if not (parameter.is_meta or loaded or written):
+        if not (parameter.is_meta or loaded or was_written(parameter)):
             nn.init.uniform_(parameter, -0.1, 0.1)
 
 
