@@ -21,7 +21,7 @@ WORDS = [["Ada", "visited", "Turin", "again", "."], ["She", "did", "n't", "stay"
 
 MOST_BYTES = {"en": 6_000_000, "ja": 8_000_000}
 LEAST_SCORES = {
-    "en": {"sentences": 0.80, "words": 0.985, "tags": 0.957},
+    "en": {"sentences": 0.80, "words": 0.985, "tags": 0.95},
     "ja": {"words": 0.96, "words with tags": 0.945},
 }
 
