@@ -124,7 +124,7 @@ def essential_arrows(graph: dict[str, set[str]]) -> list[tuple[str, str]]:
 
 def is_core(box: str) -> bool:
     """Whether a box belongs to the part that needs only torch."""
-    return not box.startswith(("tagger", "cli"))
+    return not box.startswith(("tagger", "cli", "huggingface", "ray", "spacy"))
 
 
 def draw() -> str:
