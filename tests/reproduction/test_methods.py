@@ -155,7 +155,7 @@ def test_scores_of_the_samples_do_not_depend_on_batches(tmp_path, monkeypatch):
     tagger = trained(tmp_path, "pos")
     examples = tagger.task.annotated(list(read(SAMPLES / "english-dev.conllu")))
     whole = evaluate(tagger, examples, ["viterbi", "bregman-5"])
-    monkeypatch.setattr("reproduction.batches._BATCH_TOKENS", 60)
+    monkeypatch.setattr("bcrf.tagger.prediction.chains.batch_tokens", lambda device: 60)
     assert evaluate(tagger, examples, ["viterbi", "bregman-5"]) == whole
 
 

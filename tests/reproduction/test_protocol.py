@@ -140,7 +140,7 @@ class _Certain:
 
     def __init__(self, tagger: Tagger) -> None:
         self.task, self.reader, self.chain = tagger.task, tagger.reader, tagger.chain
-        self.model = self
+        self.model, self.device = self, tagger.device
 
     def eval(self) -> None:
         pass

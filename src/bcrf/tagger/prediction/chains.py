@@ -32,6 +32,10 @@ class ChainSource(Protocol):
     task: Task
     reader: InputReader
 
+    @property
+    def device(self) -> torch.device:
+        """The device of the network."""
+
     def chain(
         self, inputs: Sequence[Inputs], permitted: Sequence[torch.Tensor | None]
     ) -> LinearChain:
@@ -52,7 +56,7 @@ def iterate_chains(
     tagger.model.eval()
     inputs = [tagger.reader(example.tokens) for example in examples]
     if tokens is None:
-        tokens = batch_tokens(next(tagger.model.parameters()).device)
+        tokens = batch_tokens(tagger.device)
     for rows in LengthBatches(list(map(len, inputs)), tokens=tokens).in_order():
         permitted = [tagger.task.permitted_tags(examples[row]) for row in rows]
         yield rows, tagger.chain([inputs[row] for row in rows], permitted)
