@@ -141,5 +141,5 @@ $(INTEGRATIONS): $(DEV)
 		path = pathlib.Path(sysconfig.get_path("purelib")); \
 		shared = path.parents[3] / "$(VENV)" / path.relative_to(path.parents[2]); \
 		path.joinpath("shared.pth").write_text(f"import site; site.addsitedir({str(shared)!r})\n")'
-	.venv-integrations/bin/$(PIP) 'bcrf[spacy,ray]'
+	.venv-integrations/bin/$(PIP) 'bcrf[spacy,ray]' datasets
 	@touch $@
